@@ -1,0 +1,58 @@
+"""What the catalog asks of a database: read, and write in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, LiteralString, Protocol, TypeVar
+
+Result = TypeVar("Result")
+Row = tuple[Any, ...]
+
+
+class StillReferencedError(Exception):
+    """A row cannot go because others refer to it, or cannot come because what it refers to is gone."""
+
+
+class Connection(Protocol):
+    """A connection inside a transaction; statements are written with ``?`` for their parameters."""
+
+    def one(self, sql: LiteralString, *parameters: object) -> Row | None:
+        """Return the first row, if any."""
+
+    def all(self, sql: LiteralString, *parameters: object) -> list[Row]:
+        """Return all rows."""
+
+    def run(self, sql: LiteralString, *parameters: object) -> int:
+        """Run a statement and return how many rows it changed."""
+
+    def script(self, sql: str) -> None:
+        """Run the statements of a migration."""
+
+
+class Database(Protocol):
+    """A catalog database. Work handed to it touches nothing else, because it may be run again."""
+
+    dialect: str
+    #: Reads take microseconds and never wait for a network: they may run on the event loop.
+    embedded: bool
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Run work that only reads; each of its statements sees all that was committed before it."""
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Run work in one transaction and return when it is durable; an exception undoes it."""
+
+    def defer(self, work: Callable[[Connection], object]) -> None:
+        """Run work in a transaction soon, without waiting for it; it is lost if the process dies before."""
+
+    def close(self) -> None:
+        """Give back all connections."""
+
+
+def log_failure(outcome: Future[Any]) -> None:
+    """Say in the log that deferred work failed; whoever needs its effect will do it again."""
+    error = outcome.exception()
+    if error is not None:
+        logging.getLogger("pennon.catalog").warning("deferred catalog work failed: %r", error)

@@ -1,0 +1,49 @@
+"""Locations of dropped tables whose files are still to be removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pennon.core.clock import now_millis
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection
+
+
+def add(connection: Connection, location: str, table_id: str, lease_millis: int) -> None:
+    """Remember that a location's files must go; the caller removes them while its lease lasts."""
+    now = now_millis()
+    connection.run(
+        "INSERT INTO garbage (location, table_id, leased_until, created_at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (location) DO UPDATE SET table_id = excluded.table_id, leased_until = excluded.leased_until",
+        location,
+        table_id,
+        now + lease_millis,
+        now,
+    )
+
+
+def holds(connection: Connection, location: str) -> bool:
+    """Tell whether files of a dropped table may still be at a location."""
+    return connection.one("SELECT 1 FROM garbage WHERE location = ?", location) is not None
+
+
+def claim(connection: Connection, lease_millis: int, limit: int = 100) -> list[tuple[str, str]]:
+    """Take over locations whose lease has run out, as (location, table id)."""
+    now = now_millis()
+    rows = connection.all("SELECT location, table_id FROM garbage WHERE leased_until < ? LIMIT ?", now, limit)
+    return [
+        (location, table_id)
+        for location, table_id in rows
+        if connection.run(
+            "UPDATE garbage SET leased_until = ? WHERE location = ? AND leased_until < ?",
+            now + lease_millis,
+            location,
+            now,
+        )
+    ]
+
+
+def remove(connection: Connection, location: str) -> None:
+    """Forget a location: its files are gone."""
+    connection.run("DELETE FROM garbage WHERE location = ?", location)

@@ -1,0 +1,26 @@
+"""Opening the database that a URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from lance_namespace.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Database
+
+
+def open_database(url: str, *, pool_size: int = 16) -> Database:
+    """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only when it is needed."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from pennon.catalog.sqlite import SqliteDatabase
+
+        return SqliteDatabase(Path(unquote(url.removeprefix("sqlite:///"))))
+    if scheme in {"postgresql", "postgres"}:
+        from pennon.catalog.postgres import PostgresDatabase
+
+        return PostgresDatabase(url, pool_size=pool_size)
+    raise InvalidInputError("The database must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")

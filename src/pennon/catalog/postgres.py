@@ -1,0 +1,108 @@
+"""The shared catalog: PostgreSQL through psycopg 3 and a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+from lance_namespace.errors import ServiceUnavailableError
+from psycopg import errors as pg
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from pennon.catalog.database import Connection, Row, StillReferencedError, log_failure
+
+Result = TypeVar("Result")
+
+_ATTEMPTS = 8
+_WAIT_SECONDS = 30.0
+_TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected)
+
+
+@lru_cache(maxsize=1024)
+def _translate(sql: str) -> LiteralString:
+    """Turn the catalog's ``?`` into psycopg's ``%s``; no statement of the catalog holds either otherwise."""
+    return sql.replace("?", "%s")
+
+
+class PostgresConnection:
+    """A pooled connection for the time of one piece of work."""
+
+    def __init__(self, raw: psycopg.Connection[Row]) -> None:
+        self._raw = raw
+
+    def one(self, sql: LiteralString, *parameters: object) -> Row | None:
+        return self._execute(sql, parameters).fetchone()
+
+    def all(self, sql: LiteralString, *parameters: object) -> list[Row]:
+        return self._execute(sql, parameters).fetchall()
+
+    def run(self, sql: LiteralString, *parameters: object) -> int:
+        return self._execute(sql, parameters).rowcount
+
+    def script(self, sql: str) -> None:
+        self._raw.execute(sql)
+
+    def _execute(self, sql: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Row]:
+        try:
+            return self._raw.execute(_translate(sql), parameters)
+        except pg.ForeignKeyViolation as error:
+            raise StillReferencedError from error
+
+
+class PostgresDatabase:
+    """A PostgreSQL database that any number of Pennon processes share."""
+
+    dialect = "postgresql"
+    embedded = False
+
+    def __init__(self, url: str, *, pool_size: int) -> None:
+        self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
+            url,
+            min_size=1,
+            max_size=pool_size,
+            timeout=_WAIT_SECONDS,
+            kwargs={"autocommit": True, "application_name": "pennon"},
+            check=ConnectionPool.check_connection,
+            open=False,
+        )
+        self._later = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-later")
+        try:
+            self._pool.open(wait=True, timeout=_WAIT_SECONDS)
+        except PoolTimeout as error:
+            self._pool.close()
+            raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        with self._connection() as connection:
+            return work(PostgresConnection(connection))
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._connection() as connection, connection.transaction():
+                    return work(PostgresConnection(connection))
+            except _TRANSIENT as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise ServiceUnavailableError("The catalog is busy; try again.") from error
+        raise AssertionError("unreachable")
+
+    def defer(self, work: Callable[[Connection], object]) -> None:
+        self._later.submit(self.write, work).add_done_callback(log_failure)
+
+    def close(self) -> None:
+        self._later.shutdown()
+        self._pool.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Row]]:
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            if isinstance(error, _TRANSIENT):
+                raise
+            raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error

@@ -1,0 +1,69 @@
+"""The schema of the catalog: numbered SQL files, applied in order, the same for both databases."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection, Database
+
+# Keys are compared byte by byte in both databases, so that pages have one order everywhere.
+_KEY_TYPE = {"sqlite": "TEXT", "postgresql": 'TEXT COLLATE "C"'}
+_ADVISORY_LOCK = 0x50454E4E4F4E
+
+
+class SchemaError(Exception):
+    """The catalog was written by a newer Pennon."""
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the number and text of each migration, in order."""
+    files = resources.files("pennon.catalog").joinpath("migrations").iterdir()
+    found = [(int(file.name[:4]), file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".sql")]
+    return sorted(found)
+
+
+def latest_version() -> int:
+    """Return the schema version this Pennon works with."""
+    return migrations()[-1][0]
+
+
+def schema_version(database: Database) -> int:
+    """Return the schema version of a database; 0 is an empty one."""
+    return database.read(lambda connection: _version(connection, database.dialect))
+
+
+def migrate(database: Database, target: int | None = None) -> list[int]:
+    """Bring a database to the target version, by default the latest, and return what was applied."""
+    wanted = latest_version() if target is None else target
+    if schema_version(database) == wanted:
+        return []
+    return database.write(lambda connection: _apply(connection, database.dialect, wanted))
+
+
+def _apply(connection: Connection, dialect: str, wanted: int) -> list[int]:
+    if dialect == "postgresql":
+        connection.one("SELECT pg_advisory_xact_lock(?)", _ADVISORY_LOCK)
+    current = _version(connection, dialect)
+    if current > wanted:
+        raise SchemaError(f"The catalog has schema version {current}, this Pennon knows {wanted}; upgrade Pennon.")
+    if current == 0:
+        connection.script("CREATE TABLE pennon_schema (version INTEGER NOT NULL)")
+        connection.run("INSERT INTO pennon_schema (version) VALUES (0)")
+    due = [(number, text) for number, text in migrations() if current < number <= wanted]
+    for number, text in due:
+        connection.script(text.format(key=_KEY_TYPE[dialect]))
+        connection.run("UPDATE pennon_schema SET version = ?", number)
+    return [number for number, _ in due]
+
+
+def _version(connection: Connection, dialect: str) -> int:
+    if dialect == "sqlite":
+        exists = connection.one("SELECT 1 FROM sqlite_master WHERE name = 'pennon_schema'")
+    else:
+        exists = connection.one("SELECT 1 WHERE to_regclass('pennon_schema') IS NOT NULL")
+    if exists is None:
+        return 0
+    row = connection.one("SELECT version FROM pennon_schema")
+    return int(row[0]) if row else 0

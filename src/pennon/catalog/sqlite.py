@@ -1,0 +1,179 @@
+"""The embedded catalog: SQLite in WAL mode with one writer that commits waiting work together."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
+
+from lance_namespace.errors import ServiceUnavailableError
+
+from pennon.catalog.database import Connection, Row, StillReferencedError, log_failure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Result = TypeVar("Result")
+
+_BUSY_SECONDS = 30.0
+_LARGEST_GROUP = 256
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "temp_store=MEMORY",
+    "cache_size=-65536",
+)
+
+
+class SqliteConnection:
+    """One SQLite connection, used by one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._raw = sqlite3.connect(
+            path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
+        )
+        for pragma in _PRAGMAS:
+            self._raw.execute(f"PRAGMA {pragma}")
+
+    def one(self, sql: LiteralString, *parameters: object) -> Row | None:
+        row: Row | None = self._execute(sql, parameters).fetchone()
+        return row
+
+    def all(self, sql: LiteralString, *parameters: object) -> list[Row]:
+        return self._execute(sql, parameters).fetchall()
+
+    def run(self, sql: LiteralString, *parameters: object) -> int:
+        return self._execute(sql, parameters).rowcount
+
+    def script(self, sql: str) -> None:
+        # executescript() would commit first and so break the transaction a migration runs in.
+        for statement in filter(str.strip, sql.split(";")):
+            self._raw.execute(statement)
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _execute(self, sql: str, parameters: tuple[Any, ...]) -> sqlite3.Cursor:
+        try:
+            return self._raw.execute(sql, parameters)
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                raise StillReferencedError from error
+            raise
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+                raise ServiceUnavailableError("The catalog is busy; try again.") from error
+            raise
+
+
+@dataclass
+class _Write:
+    """Work that waits for the writer, and where its outcome goes."""
+
+    work: Callable[[Connection], Any]
+    outcome: Future[Any] = field(default_factory=Future)
+
+
+class SqliteDatabase:
+    """A SQLite file: any thread reads, one thread writes.
+
+    Writes that arrive while another is being made durable wait in a queue and share the next transaction, each in a
+    savepoint of its own: one fails alone, and one ``fsync`` serves them all.
+    """
+
+    dialect = "sqlite"
+    embedded = True
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._readers = threading.local()
+        self._open: list[SqliteConnection] = []
+        self._opening = threading.Lock()
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._connect()  # fails here, not in the writer, when the file cannot be opened
+        self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
+        self._writer.start()
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        connection: SqliteConnection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = self._readers.connection = self._connect()
+        return work(connection)
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        waiting = _Write(work)
+        self._queue.put(waiting)
+        result: Result = waiting.outcome.result()
+        return result
+
+    def defer(self, work: Callable[[Connection], object]) -> None:
+        waiting = _Write(work)
+        waiting.outcome.add_done_callback(log_failure)
+        self._queue.put(waiting)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._writer.join()
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._readers = threading.local()
+
+    def _connect(self) -> SqliteConnection:
+        connection = SqliteConnection(self._path)
+        with self._opening:
+            self._open.append(connection)
+        return connection
+
+    def _write_forever(self) -> None:
+        connection = self._connect()
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            stopping = False
+            with contextlib.suppress(queue.Empty):
+                while len(group) < _LARGEST_GROUP and not stopping:
+                    following = self._queue.get_nowait()
+                    if following is None:
+                        stopping = True
+                    else:
+                        group.append(following)
+            _commit_together(connection, group)
+            if stopping:
+                return
+
+
+def _commit_together(connection: SqliteConnection, group: list[_Write]) -> None:
+    """Run a group of writes in one transaction and tell each its outcome once it is durable."""
+    outcomes: list[tuple[_Write, Any, BaseException | None]] = []
+    try:
+        connection.run("BEGIN IMMEDIATE")
+        outcomes = [(write, *_attempt(connection, write)) for write in group]
+        connection.run("COMMIT")
+    except BaseException as error:  # noqa: BLE001 (every waiting caller must hear of it)
+        with contextlib.suppress(sqlite3.Error):
+            connection.run("ROLLBACK")
+        outcomes = [(write, None, error) for write in group]
+    for write, result, failure in outcomes:
+        if failure is None:
+            write.outcome.set_result(result)
+        else:
+            write.outcome.set_exception(failure)
+
+
+def _attempt(connection: SqliteConnection, write: _Write) -> tuple[Any, BaseException | None]:
+    connection.run("SAVEPOINT attempt")
+    try:
+        result = write.work(connection)
+    except BaseException as error:  # noqa: BLE001 (handed to the caller)
+        connection.run("ROLLBACK TO attempt")
+        connection.run("RELEASE attempt")
+        return None, error
+    connection.run("RELEASE attempt")
+    return result, None

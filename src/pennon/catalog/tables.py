@@ -1,0 +1,214 @@
+"""Tables in the catalog. A table's id is its incarnation: a table dropped and made again is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, LiteralString
+
+from pennon.catalog.properties import Properties, dump_properties, load_properties
+from pennon.core.clock import now_millis
+from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection, Row
+
+#: How a table came into the catalog.
+CREATED, REGISTERED, DISCOVERED = "created", "registered", "discovered"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as the catalog knows it."""
+
+    id: str
+    namespace: Identifier
+    name: str
+    location: str
+    origin: str = CREATED
+    managed: bool = True
+    declared: bool = True
+    properties: Properties = field(default_factory=dict)
+    created_at: int = field(default_factory=now_millis)
+
+    @property
+    def identifier(self) -> Identifier:
+        """The full identifier of the table."""
+        return (*self.namespace, self.name)
+
+
+_SELECT: LiteralString = (
+    "SELECT id, namespace, name, location, origin, managed, declared, properties, created_at FROM tables "
+)
+
+
+def _table(row: Row) -> Table:
+    return Table(
+        id=row[0],
+        namespace=identifier_of(row[1]),
+        name=row[2],
+        location=row[3],
+        origin=row[4],
+        managed=bool(row[5]),
+        declared=bool(row[6]),
+        properties=load_properties(row[7]),
+        created_at=row[8],
+    )
+
+
+def find(connection: Connection, identifier: Sequence[str]) -> Table | None:
+    """Return a table, if there is one of that name."""
+    row = connection.one(
+        _SELECT + "WHERE namespace = ? AND name = ?",
+        key_of(identifier[:-1]),
+        identifier[-1],
+    )
+    return _table(row) if row else None
+
+
+def find_by_id(connection: Connection, table_id: str) -> Table | None:
+    """Return a table by its incarnation."""
+    row = connection.one(
+        _SELECT + "WHERE id = ?",
+        table_id,
+    )
+    return _table(row) if row else None
+
+
+def find_by_location(connection: Connection, location: str) -> Table | None:
+    """Return the table that owns a location."""
+    row = connection.one(
+        _SELECT + "WHERE location = ?",
+        location,
+    )
+    return _table(row) if row else None
+
+
+def find_overlapping(connection: Connection, location: str) -> Table | None:
+    """Return a table whose location is this one, holds it, or lies in it."""
+    parent = location
+    while "/" in parent:
+        found = find_by_location(connection, parent)
+        if found is not None:
+            return found
+        parent = parent.rsplit("/", 1)[0]
+    row = connection.one(_SELECT + "WHERE location > ? AND location < ? LIMIT 1", location + "/", location + "0")
+    return _table(row) if row else None
+
+
+def insert(connection: Connection, table: Table) -> bool:
+    """Add a table; false when its name or its location is taken.
+
+    Raises ``StillReferencedError`` when its namespace does not exist.
+    """
+    added = connection.run(
+        "INSERT INTO tables (id, namespace, name, location, origin, managed, declared, properties, created_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        table.id,
+        key_of(table.namespace),
+        table.name,
+        table.location,
+        table.origin,
+        int(table.managed),
+        int(table.declared),
+        dump_properties(table.properties),
+        table.created_at,
+    )
+    return added == 1
+
+
+def delete(connection: Connection, table_id: str) -> bool:
+    """Remove a table and its versions."""
+    return connection.run("DELETE FROM tables WHERE id = ?", table_id) == 1
+
+
+def rename(connection: Connection, table_id: str, identifier: Sequence[str]) -> bool:
+    """Give a table another name, also in another namespace; false when the name is taken.
+
+    Raises ``StillReferencedError`` when that namespace does not exist.
+    """
+    namespace, name = key_of(identifier[:-1]), identifier[-1]
+    if connection.one("SELECT 1 FROM tables WHERE namespace = ? AND name = ?", namespace, name):
+        return False
+    connection.run("UPDATE tables SET namespace = ?, name = ? WHERE id = ?", namespace, name, table_id)
+    return True
+
+
+def mark_written(connection: Connection, table_id: str) -> None:
+    """Record that a declared table has data."""
+    connection.run("UPDATE tables SET declared = 0 WHERE id = ? AND declared = 1", table_id)
+
+
+def set_properties(connection: Connection, table_id: str, properties: Mapping[str, str] | None) -> None:
+    """Replace the properties of a table."""
+    connection.run("UPDATE tables SET properties = ? WHERE id = ?", dump_properties(properties), table_id)
+
+
+def names(
+    connection: Connection, namespace: Sequence[str], *, after: str, limit: int, include_declared: bool
+) -> list[str]:
+    """Return the names of a namespace's tables in order, after a name."""
+    rows = connection.all(
+        "SELECT name FROM tables WHERE namespace = ? AND name > ? AND declared <= ? ORDER BY name LIMIT ?",
+        key_of(namespace),
+        after,
+        int(include_declared),
+        limit,
+    )
+    return [row[0] for row in rows]
+
+
+def identifiers_below(
+    connection: Connection,
+    scope: Sequence[str],
+    *,
+    after: tuple[str, str],
+    limit: int,
+    include_declared: bool,
+) -> list[Identifier]:
+    """Return the identifiers of all tables in a namespace and below it, in order, after a (namespace, name)."""
+    key = key_of(scope)
+    _, high = child_key_range(key)
+    low, name = max(after, (key, ""))
+    # Not one row comparison, (namespace, name) > (?, ?): SQLite would walk the index from the start of the scope.
+    rows = connection.all(
+        "SELECT namespace, name FROM tables WHERE namespace = ? AND name > ? AND declared <= ? "
+        "ORDER BY namespace, name LIMIT ?",
+        low,
+        name,
+        int(include_declared),
+        limit,
+    )
+    if len(rows) < limit:
+        rows += connection.all(
+            "SELECT namespace, name FROM tables WHERE namespace > ? AND namespace < ? AND declared <= ? "
+            "ORDER BY namespace, name LIMIT ?",
+            low,
+            high,
+            int(include_declared),
+            limit - len(rows),
+        )
+    return [(*identifier_of(namespace), name) for namespace, name in rows]
+
+
+def all_below(connection: Connection, namespace: Sequence[str]) -> list[Table]:
+    """Return every table in a namespace and below it."""
+    key = key_of(namespace)
+    low, high = child_key_range(key)
+    rows = connection.all(
+        _SELECT + "WHERE namespace = ? OR (namespace > ? AND namespace < ?)",
+        key,
+        low,
+        high,
+    )
+    return [_table(row) for row in rows]
+
+
+def similar_names(connection: Connection, namespace: Sequence[str], limit: int = 200) -> list[str]:
+    """Return some names of a namespace's tables, to suggest one."""
+    return names(connection, namespace, after="", limit=limit, include_declared=True)
+
+
+def in_namespace(connection: Connection, namespace: Sequence[str]) -> list[Table]:
+    """Return every table directly in a namespace."""
+    return [_table(row) for row in connection.all(_SELECT + "WHERE namespace = ?", key_of(namespace))]

@@ -1,0 +1,97 @@
+"""Flags made from the settings: every setting has one, with its environment variable and meaning in the help."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from pennon.core.settings import ENV_PREFIX, Settings, load_settings
+
+#: Settings that commands other than ``serve`` need to find the catalog and the tables.
+PLACE_SETTINGS = ("database", "root", "storage_options")
+
+
+def flag_name(setting: str) -> str:
+    """Return the flag of a setting."""
+    return "--" + setting.replace("_", "-")
+
+
+def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command flags for settings; it receives the settings in force as its first argument.
+
+    Without names, all settings become flags. ``DIR`` and ``--config`` come with them.
+    """
+    chosen = names or tuple(name for name in Settings.model_fields if name != "directory")
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
+        flags = [_parameter(name, Settings.model_fields[name]) for name in chosen]
+
+        def run(**values: Any) -> Any:
+            config = values.pop("config", None)
+            if config is not None:
+                os.environ[f"{ENV_PREFIX}CONFIG"] = str(config)
+            given = {name: _value(values.pop(name)) for name in (*chosen, "directory")}
+            return command(load_settings(**given), **values)
+
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature([*own, _directory(), *flags, _config()])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _directory() -> inspect.Parameter:
+    field = Settings.model_fields["directory"]
+    kind = Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help=field.description, show_default=str(field.default))
+    ]
+    return inspect.Parameter("directory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def _config() -> inspect.Parameter:
+    option = typer.Option("--config", help=f"File with settings, by their names (also {ENV_PREFIX}CONFIG).")
+    return inspect.Parameter(
+        "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option]
+    )
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    flag = flag_name(name)
+    kind = _flag_type(field.annotation)
+    declared = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+    default = field.get_default(call_default_factory=True)
+    option = typer.Option(
+        declared,
+        help=f"{field.description} ({ENV_PREFIX}{name.upper()})",
+        show_default=False if default in (None, {}, []) else str(default),
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def _flag_type(annotation: Any) -> type:
+    """Return the type of a flag: collections and choices are written as text."""
+    if annotation in (bool, int, float):
+        return annotation  # type: ignore[no-any-return]
+    plain = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if get_origin(annotation) is not dict and plain and plain[0] in (int, float):
+        return plain[0]  # type: ignore[no-any-return]
+    return str
+
+
+def _value(text: Any) -> Any:
+    if isinstance(text, str) and text[:1] in "{[":
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text

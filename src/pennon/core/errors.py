@@ -1,0 +1,72 @@
+"""The errors of Pennon: the published tree of Lance Namespace, with one HTTP status for each code.
+
+Every error that reaches a client is a ``LanceNamespaceError``; its class says what was wrong and its message says
+what, in which object, and what to do. ``status_of`` is the only place where an error becomes an HTTP status.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from lance_namespace.errors import ErrorCode, LanceNamespaceError
+
+_CODES_BY_STATUS: dict[int, tuple[int, ...]] = {
+    400: (13, 20),
+    401: (16,),
+    403: (15,),
+    404: (1, 4, 6, 8, 10, 11, 12, 22),
+    406: (0,),
+    409: (2, 3, 5, 7, 9, 14, 19, 23),
+    429: (21,),
+    500: (18,),
+    503: (17,),
+}
+
+STATUS_BY_CODE: dict[ErrorCode, int] = {
+    ErrorCode(code): status for status, codes in _CODES_BY_STATUS.items() for code in codes
+}
+
+
+def status_of(error: LanceNamespaceError) -> int:
+    """Return the HTTP status that belongs to an error."""
+    return STATUS_BY_CODE[error.code]
+
+
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest candidate, or nothing."""
+    nearest = difflib.get_close_matches(name, list(candidates), n=1)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.UNSUPPORTED: "This server does not offer that; /openapi.json lists what it offers.",
+    ErrorCode.NAMESPACE_NOT_FOUND: "Create the namespace first, or check its name.",
+    ErrorCode.NAMESPACE_ALREADY_EXISTS: "Use mode exist_ok to keep it, or overwrite to replace it.",
+    ErrorCode.NAMESPACE_NOT_EMPTY: "Drop what is in it first, or use behavior cascade.",
+    ErrorCode.TABLE_NOT_FOUND: "It may have been dropped or renamed; list the namespace's tables.",
+    ErrorCode.TABLE_ALREADY_EXISTS: "Choose another name, or drop the table that has it.",
+    ErrorCode.TABLE_INDEX_NOT_FOUND: "List the table's indices.",
+    ErrorCode.TABLE_INDEX_ALREADY_EXISTS: "Choose another name, or replace the index.",
+    ErrorCode.TABLE_TAG_NOT_FOUND: "List the table's tags.",
+    ErrorCode.TABLE_TAG_ALREADY_EXISTS: "Update the tag to move it.",
+    ErrorCode.TRANSACTION_NOT_FOUND: "Transactions are kept for a limited time; use the id as it was answered.",
+    ErrorCode.TABLE_VERSION_NOT_FOUND: "It may have been cleaned up; list the table's versions.",
+    ErrorCode.TABLE_COLUMN_NOT_FOUND: "Describe the table to see its columns.",
+    ErrorCode.INVALID_INPUT: "Correct the request; sending it again unchanged cannot succeed.",
+    ErrorCode.CONCURRENT_MODIFICATION: "Read the latest state and try again on top of it.",
+    ErrorCode.PERMISSION_DENIED: "Ask an administrator for a key with the role that is needed.",
+    ErrorCode.UNAUTHENTICATED: "Send a valid key in the x-api-key header or as a bearer token.",
+    ErrorCode.SERVICE_UNAVAILABLE: "Try again in a moment.",
+    ErrorCode.INTERNAL: "Report it with the request id; the server's log has the details.",
+    ErrorCode.INVALID_TABLE_STATE: "The object's present state does not allow this.",
+    ErrorCode.TABLE_SCHEMA_VALIDATION_ERROR: "Make the data fit the table's schema.",
+    ErrorCode.THROTTLING: "Slow down and try again.",
+    ErrorCode.TABLE_BRANCH_NOT_FOUND: "List the table's branches.",
+    ErrorCode.TABLE_BRANCH_ALREADY_EXISTS: "Choose another name, or delete the branch that has it.",
+}
+
+
+def advice_for(code: ErrorCode) -> str:
+    """Return what to do about an error of a code."""
+    return _ADVICE[code]

@@ -1,0 +1,131 @@
+"""Every setting of Pennon: its default, environment variable, key in ``pennon.toml`` and meaning.
+
+The first of these that names a setting wins: a flag, ``PENNON_<NAME>``, the file given by ``--config`` (or
+``PENNON_CONFIG``), the default. Flags, environment variables and the reference page are made from this one class.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+ENV_PREFIX = "PENNON_"
+
+
+class SettingsError(ValueError):
+    """A setting has a value it cannot have; the message names the setting."""
+
+
+class Settings(BaseSettings):
+    """What a Pennon process is told before it starts."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+
+    directory: Path = Field(
+        Path("pennon-data"), description="Folder of the embedded catalog and, without --root, of the tables."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(2333, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    database: str | None = Field(
+        None,
+        description="Catalog database: sqlite:///PATH or postgresql://…; by default a SQLite file in the folder.",
+    )
+    database_pool_size: int = Field(16, ge=1, description="Connections to PostgreSQL that one process may hold.")
+    root: str | None = Field(
+        None,
+        description="Where tables live: a folder or an s3://, gs:// or az:// address; by default the folder.",
+    )
+    storage_options: dict[str, str] = Field(
+        default_factory=dict, description="Options for the storage root, as Lance knows them (JSON)."
+    )
+    vend_credentials: bool = Field(
+        False, description="Hand the secrets in storage_options to clients that may write or read a table."
+    )
+    allowed_locations: list[str] = Field(
+        default_factory=list,
+        description="Prefixes outside the root under which tables may be registered (JSON).",
+    )
+    manage_registered: bool = Field(False, description="Commit registered tables through Pennon, as those it creates.")
+    discover: bool = Field(True, description="Show *.lance folders found in the root as tables.")
+    discover_seconds: float = Field(
+        5.0, ge=0, description="Least time between two looks at an object store for new *.lance folders."
+    )
+    insecure: bool = Field(False, description="Allow listening beyond loopback while no key is configured.")
+    page_limit: int = Field(10_000, ge=1, description="Items a page of a listing holds at most.")
+    max_json_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Largest JSON body of a request in bytes.")
+    threads: int = Field(32, ge=2, description="Threads that metadata operations may use at once.")
+    detail_cache_entries: int = Field(4096, ge=1, description="Schemas of table versions kept in memory.")
+    manifest_cache_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=0,
+        description="Memory for what the commit authority remembers of latest manifests.",
+    )
+    transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
+    shutdown_seconds: float = Field(
+        10.0, gt=0, description="Time given to requests under way when the server is told to stop."
+    )
+    keep_alive_seconds: int = Field(75, ge=1, description="Time an idle connection is kept open.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line that is written."
+    )
+    log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let flags win over the environment, and the environment over the file."""
+        return (init_settings, env_settings, _FileSource(settings_cls))
+
+    @property
+    def database_url(self) -> str:
+        """Where the catalog is."""
+        return self.database or f"sqlite:///{self.directory.absolute() / '.pennon' / 'catalog.db'}"
+
+    @property
+    def root_url(self) -> str:
+        """Where the tables are."""
+        return self.root or str(self.directory.absolute())
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    """Settings from the TOML file that ``PENNON_CONFIG`` names."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        path = os.environ.get(f"{ENV_PREFIX}CONFIG")
+        return read_config(Path(path)) if path else {}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a ``pennon.toml``."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"The config file {path} cannot be read: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"The config file {path} is not valid TOML: {error}.") from error
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Return the settings in force; flags that are ``None`` were not given."""
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"The setting {name!r} is wrong: {first['msg']}.") from error
+    except ValueError as error:
+        raise SettingsError(str(error)) from error

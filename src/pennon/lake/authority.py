@@ -1,0 +1,172 @@
+"""The commit authority: of all who want to write a version, exactly one does.
+
+A commit is three steps: the staged manifest is checked; the version is recorded in the catalog, where a unique key
+decides every race; the manifest gets its final name. The answer is given after the third. Whoever meets a version that
+was recorded but not put in place, because its committer died in between, finishes it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableNotFoundError,
+)
+
+from pennon.catalog import StillReferencedError, versions
+from pennon.catalog.versions import MAIN, Version
+from pennon.core.identifiers import format_identifier
+from pennon.lake.history import record, stored_versions
+from pennon.lake.layout import check_branch, versions_folder
+from pennon.lake.publishing import digest_of, publish
+from pennon.lake.staging import Inspector, Proposal, Staged, staged_name
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.folder import Folder
+    from pennon.lake.history import History
+    from pennon.lake.places import Places
+
+Entry = tuple["Table", Proposal]
+#: What else happens in the transaction of a commit; returns the transaction's id.
+Note = Callable[["Connection"], str]
+
+_ATTEMPTS = 3
+
+
+class CommitAuthority:
+    """Records versions of tables and puts their manifests in place."""
+
+    def __init__(self, database: Database, places: Places, history: History, cache_bytes: int) -> None:
+        self._database = database
+        self._places = places
+        self._history = history
+        self._inspector = Inspector(cache_bytes)
+
+    def commit(self, entries: Sequence[Entry], note: Note) -> list[Version]:
+        """Commit versions of one or several tables together: all of them, or none."""
+        unmanaged = [table for table, _ in entries if not table.managed]
+        if unmanaged and len(entries) > 1:
+            raise InvalidInputError(
+                f"Table {format_identifier(unmanaged[0].identifier)!r} is not managed by Pennon, so it cannot be "
+                "committed together with others."
+            )
+        if unmanaged:
+            return [self._commit_unmanaged(*entries[0], note)]
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._commit_managed(entries, note)
+            except ConcurrentModificationError:
+                if attempt == _ATTEMPTS - 1 or not self._catch_up(entries):
+                    raise
+        raise AssertionError("unreachable")
+
+    def stage(self, table: Table, proposal: Proposal) -> Staged | Version:
+        """Check a proposal: a version ready to be recorded, or the one that holds its number if it is the same."""
+        folder = self._places.folder(table.location)
+        branch = check_branch(proposal.branch)
+        name = staged_name(table, folder, proposal)
+        known = self._history.find_recorded(table, branch, proposal.version)
+        if known is None:
+            latest = self._latest(table, branch)
+            try:
+                return self._inspector.inspect(table, folder, proposal, latest)
+            except FileNotFoundError:
+                # Gone: lost by the client, or published by a request that overtook this one.
+                known = self._history.find_recorded(table, branch, proposal.version)
+        if known is None:
+            raise InvalidInputError("There is no staged manifest at manifest_path.")
+        return self._same_or_lost(folder, known, name)
+
+    def record(self, connection: Connection, staged: Staged, transaction_id: str) -> Version:
+        """Record a staged version inside the transaction of the commit; this is where races are decided."""
+        version = replace(staged.version, transaction_id=transaction_id)
+        latest = versions.latest(connection, version.table_id, version.branch)
+        first = 1 if version.branch == MAIN else version.version
+        expected = first if latest is None else latest.version + 1
+        if version.version != expected or version.version == 0:
+            raise ConcurrentModificationError(
+                f"Version {version.version} cannot follow version {latest.version if latest else 0} of table "
+                f"{format_identifier(staged.table.identifier)!r}."
+            )
+        if not record(connection, version):
+            raise ConcurrentModificationError(f"Version {version.version} was committed by another writer.")
+        return version
+
+    def publish(self, staged: Staged, version: Version) -> Version:
+        """Put a recorded version's manifest in place."""
+        published = publish(self._database, staged.folder, version, staged.content)
+        if published.digest != version.digest:
+            raise ConcurrentModificationError(f"Version {version.version} was written by another writer.")
+        self._inspector.remember(published, staged.manifest)
+        return published
+
+    def _commit_managed(self, entries: Sequence[Entry], note: Note) -> list[Version]:
+        staged = [self.stage(table, proposal) for table, proposal in entries]
+        if all(isinstance(entry, Version) for entry in staged):
+            return [entry for entry in staged if isinstance(entry, Version)]
+
+        def work(connection: Connection) -> list[Version]:
+            transaction_id = note(connection)
+            return [
+                entry if isinstance(entry, Version) else self.record(connection, entry, transaction_id)
+                for entry in staged
+            ]
+
+        try:
+            recorded = self._database.write(work)
+        except StillReferencedError:
+            name = format_identifier(entries[0][0].identifier)
+            raise TableNotFoundError(f"Table {name!r} was dropped.") from None
+        pairs = zip(staged, recorded, strict=True)
+        return [self.publish(entry, version) if isinstance(entry, Staged) else version for entry, version in pairs]
+
+    def _latest(self, table: Table, branch: str) -> Version | None:
+        return self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+
+    def _same_or_lost(self, folder: Folder, known: Version, name: str) -> Version:
+        """Answer a commit of a number that is taken: a replay gets the version, anyone else has lost.
+
+        What a loser staged is removed, because its client will not: it stages its next attempt under another name.
+        """
+        if known.staged == name:
+            return known
+        path = f"{versions_folder(known.branch)}/{name}"
+        try:
+            same = digest_of(folder.read(path)) == (known.digest or self._stored_digest(folder, known))
+        except FileNotFoundError:
+            same = False
+        folder.remove(path)
+        if not same:
+            raise ConcurrentModificationError(f"Version {known.version} was committed by another writer.")
+        return known
+
+    def _stored_digest(self, folder: Folder, known: Version) -> str:
+        return digest_of(folder.read(f"{versions_folder(known.branch)}/{known.manifest}"))
+
+    def _catch_up(self, entries: Sequence[Entry]) -> bool:
+        """Record what writers put on storage without asking; true when that may let a commit succeed."""
+        return sum(self._history.adopt_all(table, check_branch(proposal.branch)) for table, proposal in entries) > 0
+
+    def _commit_unmanaged(self, table: Table, proposal: Proposal, note: Note) -> Version:
+        """Commit to a table whose versions only storage knows: its conditional put decides."""
+        folder = self._places.folder(table.location)
+        branch = check_branch(proposal.branch)
+        name = staged_name(table, folder, proposal)
+        stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+        if proposal.version in stored:
+            return self._same_or_lost(folder, stored[proposal.version], name)
+        latest = stored[max(stored)] if stored else None
+        if latest is not None and proposal.version != latest.version + 1:
+            raise ConcurrentModificationError(f"Version {proposal.version} cannot follow version {latest.version}.")
+        try:
+            staged = self._inspector.inspect(table, folder, proposal, latest)
+        except FileNotFoundError:
+            raise InvalidInputError("There is no staged manifest at manifest_path.") from None
+        version = self.publish(staged, staged.version)
+        return replace(version, transaction_id=self._database.write(note))

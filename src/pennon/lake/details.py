@@ -1,0 +1,70 @@
+"""What only the dataset itself can tell of a version: schema, metadata, statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
+from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
+
+from pennon.core.identifiers import format_identifier
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.lake.places import Places
+
+
+@dataclass(frozen=True)
+class Details:
+    """The schema (as JSON), table metadata and basic statistics of one version."""
+
+    schema: dict[str, Any]
+    metadata: dict[str, str]
+    num_fragments: int
+    num_deleted_rows: int
+
+
+class DetailReader:
+    """Reads details once per version: what a version holds never changes."""
+
+    def __init__(self, places: Places, entries: int) -> None:
+        self._places = places
+        self._lock = Lock()
+        self._cache: LRUCache[tuple[str, str, int], Details] = LRUCache(entries)
+
+    def read(self, table: Table, branch: str, version: int) -> Details:
+        """Return the details of a version."""
+        key = (table.id, branch, version)
+        with self._lock:
+            known = self._cache.get(key)
+        if known is None:
+            known = self._load(table, branch, version)
+            with self._lock:
+                self._cache[key] = known
+        return known
+
+    def _load(self, table: Table, branch: str, version: int) -> Details:
+        import lance
+
+        from pennon.lake.arrow_json import schema_to_json
+
+        options = self._places.options or None
+        name = format_identifier(table.identifier)
+        try:
+            if branch:
+                dataset = lance.dataset(table.location, storage_options=options).checkout_version((branch, version))
+            else:
+                dataset = lance.dataset(table.location, version=version, storage_options=options)
+        except ValueError as error:
+            if "not found" in str(error).lower():
+                raise TableNotFoundError(f"Table {name!r} has no data on storage.") from error
+            raise TableVersionNotFoundError(f"Table {name!r} has no readable version {version}.") from error
+        fragments = dataset.get_fragments()
+        return Details(
+            schema=schema_to_json(dataset.schema),
+            metadata=dict(dataset.metadata or {}),
+            num_fragments=len(fragments),
+            num_deleted_rows=sum(fragment.num_deletions for fragment in fragments),
+        )

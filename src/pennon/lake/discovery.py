@@ -1,0 +1,123 @@
+"""Tables that are in the root folder without the catalog knowing: those of LanceDB on the same folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon.catalog import garbage, tables
+from pennon.catalog.tables import DISCOVERED, Table
+from pennon.core.identifiers import ROOT, check_name, new_id
+from pennon.lake.history import stored_versions
+from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TABLE_SUFFIX
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.lake.places import Places
+
+#: Changes of a folder that are closer together than this may leave the same time stamp on it.
+_STAMP_SECONDS = 0.1
+
+
+class Discovery:
+    """Adds ``*.lance`` folders of the root to the catalog, and removes those that are gone."""
+
+    def __init__(self, database: Database, places: Places, *, enabled: bool, seconds: float) -> None:
+        self._database = database
+        self._places = places
+        self._enabled = enabled
+        self._seconds = seconds
+        self._lock = Lock()
+        self._seen: int | None = None
+        self._looked_at = float("-inf")
+
+    def refresh(self) -> None:
+        """Bring the catalog in line with the root folder, if that may have changed since the last look."""
+        if not self.is_due():
+            return
+        with self._lock:
+            stamp = self._stamp()
+            started = time.time()
+            self._scan()
+            settled = stamp is None or started - stamp / 1e9 > _STAMP_SECONDS
+            self._seen = stamp if settled else None
+            self._looked_at = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Tell whether the root folder may hold something that was not seen yet."""
+        return self._enabled and self._may_have_changed()
+
+    def find(self, name: str) -> Table | None:
+        """Look for one root table that the catalog does not know, and add it."""
+        if not self._enabled:
+            return None
+        found = self._inspect(name)
+        if found is None or not self._database.write(lambda connection: _add(connection, found)):
+            return None
+        return found
+
+    def forget_if_gone(self, table: Table) -> bool:
+        """Remove a discovered table from the catalog when its folder is gone."""
+        if table.origin != DISCOVERED or not self._places.folder(table.location).is_empty():
+            return False
+        self._database.write(lambda connection: tables.delete(connection, table.id))
+        return True
+
+    def _may_have_changed(self) -> bool:
+        if self._places.root.probes_are_cheap:
+            return self._seen is None or self._stamp() != self._seen
+        return time.monotonic() - self._looked_at >= self._seconds
+
+    def _stamp(self) -> int | None:
+        if not self._places.root.probes_are_cheap:
+            return None
+        try:
+            return Path(self._places.root_location).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def _scan(self) -> None:
+        folders = {
+            name.removesuffix(TABLE_SUFFIX)
+            for name in self._places.root.folders()
+            if name.endswith(TABLE_SUFFIX) and name != TABLE_SUFFIX
+        }
+        known = self._database.read(lambda connection: tables.in_namespace(connection, ROOT))
+        taken = {table.location for table in known} | {
+            f"{self._places.root_location}/{table.name}{TABLE_SUFFIX}" for table in known
+        }
+        new = [name for name in folders if f"{self._places.root_location}/{name}{TABLE_SUFFIX}" not in taken]
+        found = [table for table in map(self._inspect, new) if table is not None]
+        gone = [table for table in known if table.origin == DISCOVERED and table.name not in folders]
+        if found or gone:
+            self._database.write(lambda connection: _apply(connection, found, gone))
+
+    def _inspect(self, name: str) -> Table | None:
+        """Return the table a folder holds: data, or a reservation; nothing when it was deregistered."""
+        try:
+            check_name(name)
+        except InvalidInputError:
+            return None
+        location = f"{self._places.root_location}/{name}{TABLE_SUFFIX}"
+        folder = self._places.folder(location)
+        if folder.stat(DEREGISTERED_MARKER) is not None:
+            return None
+        written = bool(stored_versions(folder, "", ""))
+        if not written and folder.stat(RESERVED_MARKER) is None:
+            return None
+        return Table(new_id(), ROOT, name, location, origin=DISCOVERED, managed=False, declared=not written)
+
+
+def _apply(connection: Connection, found: list[Table], gone: list[Table]) -> None:
+    for table in gone:
+        tables.delete(connection, table.id)
+    for table in found:
+        _add(connection, table)
+
+
+def _add(connection: Connection, table: Table) -> bool:
+    return not garbage.holds(connection, table.location) and tables.insert(connection, table)

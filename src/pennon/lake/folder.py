@@ -1,0 +1,58 @@
+"""A folder on storage: the few calls Pennon makes outside Lance, the same for a disk and an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a folder: its path from there, its size, and how storage tells one content from another."""
+
+    path: str
+    size: int
+    e_tag: str | None
+    modified_millis: int
+
+
+class Folder(Protocol):
+    """A place on storage. Paths are relative to it and made by Pennon, never by a client."""
+
+    #: The address clients use.
+    location: str
+    #: The path by which Lance names the folder inside its object store: no scheme, no leading slash.
+    store_path: str
+    #: A look at one file costs microseconds, so it may be taken where it is merely useful.
+    probes_are_cheap: bool
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content; raises ``FileNotFoundError``."""
+
+    def stat(self, path: str) -> StoredFile | None:
+        """Return what is known of a file, or none when there is none."""
+
+    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
+        """Give staged content its final name if that is free; none when it is taken.
+
+        Raises ``FileNotFoundError`` when neither is there any more.
+        """
+
+    def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
+        """Write a file if there is none; none when there is one."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there."""
+
+    def remove_all(self) -> None:
+        """Remove the folder with everything in it."""
+
+    def files(self, path: str) -> Iterator[StoredFile]:
+        """Return the files directly in a folder below this one; nothing when there is no such folder."""
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly in this one."""
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing here at all."""

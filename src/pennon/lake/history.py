@@ -1,0 +1,192 @@
+"""The versions of a table: from the catalog where Pennon commits them, from storage where others do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
+
+from pennon.catalog import StillReferencedError, tables, versions
+from pennon.catalog.versions import MAIN, Version
+from pennon.core.errors import suggest
+from pennon.core.identifiers import format_identifier
+from pennon.lake import refs
+from pennon.lake.layout import manifest_name, parse_manifest_name, versions_folder
+from pennon.lake.manifest import BadManifestError, parse_manifest
+from pennon.lake.publishing import digest_of, finish
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.folder import Folder
+    from pennon.lake.places import Places
+
+
+class History:
+    """Reads the versions of tables, and finishes those whose commit was cut short."""
+
+    def __init__(self, database: Database, places: Places) -> None:
+        self._database = database
+        self._places = places
+
+    def latest(self, table: Table, branch: str) -> Version | None:
+        """Return the newest version of a branch; none for a table without data."""
+        folder = self._places.folder(table.location)
+        if not table.managed:
+            stored = stored_versions(folder, table.id, branch)
+            newest = max(stored, key=lambda version: version.version, default=None)
+        else:
+            newest = self._latest_managed(table, branch, folder)
+        if newest is None and branch != MAIN:
+            raise self._no_such_branch(folder, branch)
+        return newest
+
+    def find(self, table: Table, branch: str, number: int) -> Version:
+        """Return one version; raises the error that tells what does not exist."""
+        found = self.find_recorded(table, branch, number)
+        if found is None:
+            self.latest(table, branch)  # names a missing branch rather than a missing version
+            raise TableVersionNotFoundError(
+                f"Table {format_identifier(table.identifier)!r} has no version {number}"
+                + (f" on branch {branch!r}." if branch else ".")
+            )
+        return found
+
+    def find_recorded(self, table: Table, branch: str, number: int) -> Version | None:
+        """Return one version if it exists and its manifest can be read."""
+        folder = self._places.folder(table.location)
+        if not table.managed:
+            return next((v for v in stored_versions(folder, table.id, branch) if v.version == number), None)
+        found = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+        if found is None:
+            return self.adopt(table, branch, number) if folder.probes_are_cheap else None
+        if found.pending:
+            return finish(self._database, folder, found)
+        if folder.stat(f"{versions_folder(branch)}/{found.manifest}") is None:
+            self._forget(table, branch, [number])  # a client's cleanup removed it
+            return None
+        return found
+
+    def page(self, table: Table, branch: str, *, after: int | None, descending: bool, limit: int) -> list[Version]:
+        """Return versions in order, after a version number."""
+        folder = self._places.folder(table.location)
+        newest = self.latest(table, branch)
+        if newest is None or limit == 0:
+            return []
+        if limit == 1 and descending and after is None:
+            return [newest]
+        stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+        if not table.managed:
+            numbers = sorted(stored, reverse=descending)
+            kept = [n for n in numbers if after is None or (n < after if descending else n > after)]
+            return [stored[number] for number in kept[:limit]]
+        rows = self._database.read(
+            lambda c: versions.page(c, table.id, branch, after=after, descending=descending, limit=limit)
+        )
+        gone = [row.version for row in rows if not row.pending and row.version not in stored]
+        if gone:
+            self._forget(table, branch, gone)
+            return self.page(table, branch, after=after, descending=descending, limit=limit)
+        finished = [finish(self._database, folder, row) if row.pending else row for row in rows]
+        return [row for row in finished if row is not None]
+
+    def adopt(self, table: Table, branch: str, number: int) -> Version | None:
+        """Record a version that a writer put on storage without asking Pennon; none when there is none."""
+        found = self._on_storage(table, branch, number)
+        if found is None:
+            return None
+        try:
+            self._database.write(lambda connection: record(connection, found))
+        except StillReferencedError:
+            return None  # the table was dropped meanwhile
+        return found
+
+    def adopt_all(self, table: Table, branch: str) -> int:
+        """Record all versions that are on storage but not in the catalog, and return how many there were."""
+        stored = stored_versions(self._places.folder(table.location), table.id, branch)
+        rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+        missing = {version.version for version in stored} - {row.version for row in rows}
+        return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
+
+    def _on_storage(self, table: Table, branch: str, number: int) -> Version | None:
+        folder = self._places.folder(table.location)
+        names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
+        stored = next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
+        if stored is None:
+            return None
+        try:
+            content = folder.read(stored.path)
+            timestamp = parse_manifest(content).timestamp_millis
+        except (FileNotFoundError, BadManifestError):
+            return None
+        return Version(
+            table_id=table.id,
+            branch=branch,
+            version=number,
+            manifest=stored.path.rsplit("/", 1)[1],
+            size=stored.size,
+            e_tag=stored.e_tag,
+            digest=digest_of(content),
+            created_at=timestamp,
+        )
+
+    def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
+        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        if newest is not None and newest.pending:
+            newest = finish(self._database, folder, newest) or self._latest_managed(table, branch, folder)
+        if newest is not None and branch != MAIN and self._is_gone(folder, newest):
+            # The branch was deleted by a client; one of the same name may follow and must not find it.
+            self._database.write(lambda connection: versions.delete_branch(connection, table.id, branch))
+            newest = None
+        if not folder.probes_are_cheap:
+            return newest
+        # A writer that knows only the folder may have gone around Pennon: follow it.
+        while (newer := self.adopt(table, branch, newest.version + 1 if newest else 1)) is not None:
+            newest = newer
+        return newest
+
+    def _is_gone(self, folder: Folder, version: Version) -> bool:
+        return folder.stat(f"{versions_folder(version.branch)}/{version.manifest}") is None
+
+    def _forget(self, table: Table, branch: str, numbers: list[int]) -> None:
+        self._database.write(lambda connection: versions.delete_numbers(connection, table.id, branch, numbers))
+
+    def _no_such_branch(self, folder: Folder, branch: str) -> TableBranchNotFoundError:
+        known = [ref.name for ref in refs.branches(folder)]
+        return TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(branch, known)}")
+
+
+def record(connection: Connection, version: Version) -> bool:
+    """Insert a version; the first one on main makes a declared table a written one."""
+    inserted = versions.insert(connection, version)
+    if inserted and version.branch == MAIN:
+        tables.mark_written(connection, version.table_id)
+    return inserted
+
+
+def stored_versions(folder: Folder, table_id: str, branch: str) -> list[Version]:
+    """Return the versions whose manifests are on storage, in no order."""
+    place = versions_folder(branch)
+    found = []
+    for file in folder.files(place):
+        name = file.path.removeprefix(place + "/")
+        parsed = parse_manifest_name(name)
+        if parsed is not None:
+            found.append(
+                Version(
+                    table_id=table_id,
+                    branch=branch,
+                    version=parsed.version,
+                    manifest=name,
+                    size=file.size,
+                    e_tag=file.e_tag,
+                    digest="",
+                    created_at=file.modified_millis,
+                )
+            )
+    return found
+
+
+def manifest_path(version: Version, folder: Folder) -> str:
+    """Return the path by which Lance names a version's manifest."""
+    return f"{folder.store_path}/{versions_folder(version.branch)}/{version.manifest}"

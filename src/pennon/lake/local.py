@@ -1,0 +1,103 @@
+"""Folders on a disk."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pennon.lake.folder import StoredFile
+
+#: Where dropped folders wait for their removal: beside them, so that moving them there is atomic.
+TRASH = ".pennon-trash"
+
+
+class LocalFolder:
+    """A folder on a disk, reached by plain system calls: a commit spends microseconds here."""
+
+    probes_are_cheap = True
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.store_path = location.lstrip("/")
+        self._path = location.rstrip("/")
+
+    def read(self, path: str) -> bytes:
+        with open(f"{self._path}/{path}", "rb") as file:  # noqa: PTH123 (Path costs more than the read)
+            return file.read()
+
+    def stat(self, path: str) -> StoredFile | None:
+        try:
+            return _stored(path, os.stat(f"{self._path}/{path}"))  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:  # noqa: ARG002
+        try:
+            os.link(f"{self._path}/{staged}", f"{self._path}/{final}")
+        except FileExistsError:
+            return None
+        except FileNotFoundError:
+            if self.stat(final) is not None:
+                return None
+            raise
+        self.remove(staged)
+        return self.stat(final)
+
+    def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
+        target = Path(self._path, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+        temporary.write_bytes(content)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return None
+        finally:
+            temporary.unlink()
+        return self.stat(path)
+
+    def remove(self, path: str) -> None:
+        Path(self._path, path).unlink(missing_ok=True)
+
+    def remove_all(self) -> None:
+        """Move the folder aside in one step, then remove it: nobody sees it half gone."""
+        path = Path(self._path)
+        aside = path.parent / TRASH / f"{path.name}.{secrets.token_hex(8)}"
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.rename(aside)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(aside)
+
+    def files(self, path: str) -> Iterator[StoredFile]:
+        try:
+            with os.scandir(f"{self._path}/{path}") as entries:
+                for entry in entries:
+                    if entry.is_file():
+                        yield _stored(f"{path}/{entry.name}", entry.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def folders(self) -> list[str]:
+        try:
+            with os.scandir(self._path) as entries:
+                return [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def is_empty(self) -> bool:
+        try:
+            with os.scandir(self._path) as entries:
+                return next(iter(entries), None) is None
+        except FileNotFoundError:
+            return True
+
+
+def _stored(path: str, status: os.stat_result) -> StoredFile:
+    """Describe a file with the entity tag that Lance's object store gives it."""
+    tag = f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
+    return StoredFile(path, status.st_size, tag, status.st_mtime_ns // 1_000_000)

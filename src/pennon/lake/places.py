@@ -1,0 +1,138 @@
+"""Where tables may be: the root, the folders of new tables, and the locations clients may name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon.core.identifiers import Identifier
+from pennon.lake.layout import TABLE_SUFFIX
+from pennon.lake.local import LocalFolder
+
+if TYPE_CHECKING:
+    from pennon.lake.folder import Folder
+
+#: Options that open storage to whoever holds them.
+_SECRET = re.compile(
+    r"secret|token|password|credential|access_key|account_key|sas_|service_account|private", re.IGNORECASE
+)
+#: Names that LanceDB itself can open in the same folder.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_ID_DIGITS = 12
+_OWN_NAME = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}_")
+_MAX_READABLE = 180
+_REMOTE_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "s3+ddb")
+
+
+class Places:
+    """The storage root and every other location tables may have."""
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str],
+        *,
+        vend_credentials: bool = False,
+        allowed_locations: Sequence[str] = (),
+    ) -> None:
+        self.root_location = _normal_root(root)
+        self.options = dict(options)
+        self._vend_credentials = vend_credentials
+        self._allowed = [_normal_root(prefix) for prefix in allowed_locations]
+        self.folder = lru_cache(maxsize=4096)(self._open_folder)
+        self.root = self.folder(self.root_location)
+
+    def client_options(self, *, vend: bool | None) -> dict[str, str] | None:
+        """Return the storage options clients are given: without secrets, unless the settings hand those out."""
+        if self._vend_credentials and vend is not False:
+            return self.options or None
+        return {key: value for key, value in self.options.items() if not _SECRET.search(key)} or None
+
+    def new_location(self, identifier: Identifier, table_id: str) -> str:
+        """Return where a new table goes: ``<name>.lance`` in the root, else a folder of its incarnation's own."""
+        if len(identifier) == 1 and _PLAIN_NAME.fullmatch(identifier[0]):
+            return f"{self.root_location}/{identifier[0]}{TABLE_SUFFIX}"
+        return self.own_location(identifier, table_id)
+
+    def own_location(self, identifier: Identifier, table_id: str) -> str:
+        """Return a folder in the root that no other incarnation of any table has."""
+        readable = "$".join(_UNSAFE.sub("_", part) for part in identifier)
+        return f"{self.root_location}/{table_id[-_ID_DIGITS:]}_{readable[:_MAX_READABLE]}"
+
+    def is_generated(self, location: str) -> bool:
+        """Tell whether a location has the form of those Pennon chooses, directly in the root."""
+        name = location.removeprefix(self.root_location + "/")
+        return (
+            name != location and "/" not in name and (_OWN_NAME.match(name) or name.endswith(TABLE_SUFFIX)) is not None
+        )
+
+    def is_shown_by_root(self, location: str) -> bool:
+        """Tell whether the root folder itself shows a table at this location."""
+        name = location.removeprefix(self.root_location + "/")
+        return name != location and "/" not in name and name.endswith(TABLE_SUFFIX)
+
+    def is_root_table(self, identifier: Identifier, location: str) -> bool:
+        """Tell whether a table is one that the root folder itself shows, without a catalog."""
+        return len(identifier) == 1 and location == f"{self.root_location}/{identifier[0]}{TABLE_SUFFIX}"
+
+    def check_location(self, location: str) -> str:
+        """Return the address of a location a client named: in the root, or under an allowed prefix."""
+        if "\0" in location or not location.strip():
+            raise InvalidInputError("The location is empty or holds a NUL character.")
+        address = self._absolute(location)
+        inside = address.startswith(self.root_location + "/")
+        if not inside and not any(address == prefix or address.startswith(prefix + "/") for prefix in self._allowed):
+            raise InvalidInputError(
+                "The location is not inside the storage root; name it relative to the root, or allow its prefix in "
+                "the setting 'allowed_locations'."
+            )
+        first = address[len(self.root_location) + 1 :].split("/", 1)[0] if inside else ""
+        if first.startswith(".pennon"):
+            raise InvalidInputError("The location is inside Pennon's own folder.")
+        self._check_links(address)
+        return address
+
+    def _absolute(self, location: str) -> str:
+        scheme = urlsplit(location).scheme if "://" in location else ""
+        if scheme == "file":
+            path = unquote(urlsplit(location).path)
+        elif scheme or location.startswith("/"):
+            path = location
+        else:
+            path = f"{self.root_location}/{location}"
+        if any(part in {".", ".."} for part in path.split("/")):
+            raise InvalidInputError("The location holds '.' or '..'; name it without them.")
+        return path.rstrip("/")
+
+    def _check_links(self, address: str) -> None:
+        """Refuse a location on disk whose links lead out of where it claims to be."""
+        if "://" in address:
+            return
+        real = os.path.realpath(address)
+        homes = [os.path.realpath(home) for home in (self.root_location, *self._allowed) if "://" not in home]
+        if not any(real == home or real.startswith(home + "/") for home in homes):
+            raise InvalidInputError("The location is a link that leads out of the storage root.")
+
+    def _open_folder(self, location: str) -> Folder:
+        if "://" not in location:
+            return LocalFolder(location)
+        from pennon.lake.remote import RemoteFolder
+
+        return RemoteFolder(location, self.options)
+
+
+def _normal_root(root: str) -> str:
+    scheme = urlsplit(root).scheme if "://" in root else ""
+    if scheme in {"", "file"}:
+        path = unquote(urlsplit(root).path) if scheme else root
+        return os.path.abspath(path)  # noqa: PTH100 (links stay as the user wrote them)
+    if scheme not in _REMOTE_SCHEMES:
+        raise InvalidInputError(f"Storage of the kind {scheme!r} is not known; use a folder, s3://, gs:// or az://.")
+    return root.rstrip("/")

@@ -1,0 +1,72 @@
+"""Putting the manifest of a recorded version in its final place, by the committer or by the next reader."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pennon.catalog import versions
+from pennon.lake.layout import versions_folder
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.versions import Version
+    from pennon.lake.folder import Folder
+
+
+def digest_of(content: bytes) -> str:
+    """Return what tells one manifest's content from another's."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def publish(database: Database, folder: Folder, version: Version, content: bytes) -> Version:
+    """Put a recorded version's manifest in place and return the version as it stands there.
+
+    The name may be taken by the same content (another process finished first) or, when a writer went around Pennon,
+    by another one: then that one is the version, and its digest tells the committer that it lost.
+    """
+    place = versions_folder(version.branch)
+    final = f"{place}/{version.manifest}"
+    stored = None
+    if version.staged is not None:
+        try:
+            stored = folder.promote(f"{place}/{version.staged}", final, content)
+        except FileNotFoundError:
+            stored = folder.put_if_absent(final, content)
+    if stored is not None:
+        settled = replace(version, pending=False, e_tag=stored.e_tag, size=stored.size)
+    else:
+        settled = _adopt(folder, version, final)
+        if version.staged is not None:
+            folder.remove(f"{place}/{version.staged}")
+    database.defer(lambda connection: versions.settle(connection, settled))
+    return settled
+
+
+def finish(database: Database, folder: Folder, version: Version) -> Version | None:
+    """Finish a version whose committer died half-way; none, and no record any more, when its manifest is lost."""
+    place = versions_folder(version.branch)
+    if folder.stat(f"{place}/{version.manifest}") is None:
+        try:
+            content = folder.read(f"{place}/{version.staged}")
+        except FileNotFoundError:
+            content = None
+        if content is not None:
+            return publish(database, folder, version, content)
+    # Looked at again: the committer may have moved it between the two looks above.
+    if folder.stat(f"{place}/{version.manifest}") is None:
+        database.write(lambda connection: versions.withdraw(connection, version))
+        return None
+    settled = _adopt(folder, version, f"{place}/{version.manifest}")
+    if version.staged is not None:
+        folder.remove(f"{place}/{version.staged}")
+    database.defer(lambda connection: versions.settle(connection, settled))
+    return settled
+
+
+def _adopt(folder: Folder, version: Version, final: str) -> Version:
+    stored = folder.stat(final)
+    content = folder.read(final)
+    e_tag = stored.e_tag if stored else None
+    return replace(version, pending=False, e_tag=e_tag, size=len(content), digest=digest_of(content))

@@ -1,0 +1,58 @@
+"""Removing the files of dropped tables, also when the process that dropped them died."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import ServiceUnavailableError
+
+from pennon.catalog import garbage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.places import Places
+
+_LEASE_MILLIS = 60_000
+_PATIENCE_SECONDS = 30.0
+
+
+class Removal:
+    """Removes folders whose tables are gone from the catalog."""
+
+    def __init__(self, database: Database, places: Places) -> None:
+        self._database = database
+        self._places = places
+
+    def schedule(self, connection: Connection, table: Table) -> None:
+        """Remember, in the transaction that drops a table, that its files must go."""
+        garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
+
+    def remove(self, locations: Iterable[str]) -> None:
+        """Remove the files of locations that were scheduled by this process."""
+        for location in locations:
+            self._places.folder(location).remove_all()
+            self._database.write(partial(_forget, location=location))
+
+    def sweep(self) -> int:
+        """Remove what processes that died have left, and return how many locations that were."""
+        claimed = self._database.write(lambda connection: garbage.claim(connection, _LEASE_MILLIS))
+        self.remove(location for location, _ in claimed)
+        return len(claimed)
+
+    def wait_until_free(self, location: str) -> None:
+        """Wait until no files of a dropped table are left at a location."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self._database.read(lambda connection: garbage.holds(connection, location)):
+            self.sweep()
+            if time.monotonic() > deadline:
+                raise ServiceUnavailableError("A dropped table's files are still being removed there; try again soon.")
+            time.sleep(0.05)
+
+
+def _forget(connection: Connection, location: str) -> None:
+    garbage.remove(connection, location)

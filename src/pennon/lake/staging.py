@@ -1,0 +1,189 @@
+"""Checking a staged manifest: that it is one, of this very table, branch and version, and that it follows the last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
+
+from pennon.catalog.versions import Version
+from pennon.core.identifiers import format_identifier
+from pennon.lake.layout import (
+    Scheme,
+    branch_folder,
+    check_branch,
+    manifest_name,
+    parse_manifest_name,
+    parse_staged_name,
+    versions_folder,
+)
+from pennon.lake.manifest import READABLE_FLAGS, BadManifestError, Manifest, parse_manifest, parse_operation
+from pennon.lake.publishing import digest_of
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.lake.folder import Folder
+
+#: Files looked for when a manifest names data the version before it did not have.
+_FILES_PROBED = 8
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A version that a client asks to be recorded."""
+
+    version: int
+    manifest_path: str
+    branch: str = ""
+    manifest_size: int | None = None
+    e_tag: str | None = None
+    naming_scheme: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A proposal that was found good, with the bytes that will become the manifest."""
+
+    table: Table
+    folder: Folder
+    version: Version
+    manifest: Manifest
+    content: bytes
+
+
+def staged_name(table: Table, folder: Folder, proposal: Proposal) -> str:
+    """Return the file name of the staged manifest, or refuse a path that could name anything else."""
+    place = f"{folder.store_path}/{versions_folder(check_branch(proposal.branch))}/"
+    path = proposal.manifest_path.removeprefix("/")
+    name = path.removeprefix(place)
+    parsed = parse_staged_name(name)
+    if name == path or parsed is None or parsed.version != proposal.version:
+        raise InvalidInputError(
+            f"manifest_path does not name a staged manifest for version {proposal.version} of table "
+            f"{format_identifier(table.identifier)!r}: stage it in the table's own _versions folder."
+        )
+    scheme = proposal.naming_scheme
+    if scheme is not None and scheme.upper() != parsed.scheme:
+        raise InvalidInputError(f"naming_scheme is {scheme!r}, but the staged manifest is named as {parsed.scheme}.")
+    return name
+
+
+class Inspector:
+    """Reads staged manifests and compares them with the version they follow."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        self._lock = Lock()
+        self._seen: LRUCache[tuple[str, str, int, str], Manifest] = LRUCache(
+            max(cache_bytes, 1), getsizeof=lambda manifest: 200 + 80 * len(manifest.data_files)
+        )
+
+    def inspect(self, table: Table, folder: Folder, proposal: Proposal, latest: Version | None) -> Staged:
+        """Return the staged version, or raise what is wrong with it; raises ``FileNotFoundError`` if it is gone."""
+        branch = check_branch(proposal.branch)
+        staged = staged_name(table, folder, proposal)
+        scheme = _scheme_of(staged)
+        if latest is not None and _scheme_of(latest.manifest) != scheme:
+            raise InvalidInputError(f"The table's manifests are not named as {scheme}; use its naming scheme.")
+        path = f"{versions_folder(branch)}/{staged}"
+        content = folder.read(path)
+        _check_tag(folder, path, proposal, len(content))
+        manifest = _check_content(content, proposal.version, branch)
+        if latest is not None and latest.version + 1 == proposal.version:
+            self._check_lineage(folder, branch, manifest, latest)
+        version = Version(
+            table_id=table.id,
+            branch=branch,
+            version=proposal.version,
+            manifest=manifest_name(proposal.version, scheme),
+            staged=staged,
+            size=len(content),
+            digest=digest_of(content),
+            metadata=dict(proposal.metadata),
+            pending=True,
+            created_at=manifest.timestamp_millis,
+        )
+        return Staged(table, folder, version, manifest, content)
+
+    def remember(self, version: Version, manifest: Manifest) -> None:
+        """Keep a manifest that the next commit of its branch will be compared with."""
+        with self._lock:
+            key = (version.table_id, version.branch, version.version, version.digest)
+            if self._seen.getsizeof(manifest) <= self._seen.maxsize:
+                self._seen[key] = manifest
+
+    def _check_lineage(self, folder: Folder, branch: str, manifest: Manifest, latest: Version) -> None:
+        """Refuse a manifest that was derived from another table than this one.
+
+        A writer that opened a table of the same name before it was dropped and made again stages manifests whose
+        earlier data files went with the old table, or that forget the rows of the new one.
+        """
+        before = self._manifest_of(folder, latest)
+        home = branch_folder(branch)
+        unknown = sorted(manifest.data_files - before.data_files)
+        probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
+        if any(folder.stat(f"{home}data/{name}") is None for name in probed):
+            raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
+        if before.fragment_ids <= manifest.fragment_ids:
+            return
+        if _operation_of(folder, branch, manifest) == "append":
+            raise ConcurrentModificationError("The staged manifest appends to another state than the latest version.")
+
+    def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
+        key = (version.table_id, version.branch, version.version, version.digest)
+        with self._lock:
+            seen = self._seen.get(key)
+        if seen is None:
+            seen = parse_manifest(folder.read(f"{versions_folder(version.branch)}/{version.manifest}"))
+            self.remember(version, seen)
+        return seen
+
+
+def _scheme_of(name: str) -> Scheme:
+    parsed = parse_staged_name(name) or parse_manifest_name(name)
+    return parsed.scheme if parsed else "V2"
+
+
+def _check_tag(folder: Folder, path: str, proposal: Proposal, size: int) -> None:
+    if proposal.manifest_size is not None and proposal.manifest_size != size:
+        raise InvalidInputError(f"manifest_size is {proposal.manifest_size}, but the staged manifest has {size} bytes.")
+    if proposal.e_tag is None:
+        return
+    stored = folder.stat(path)
+    if stored is not None and stored.e_tag is not None and _plain_tag(stored.e_tag) != _plain_tag(proposal.e_tag):
+        raise InvalidInputError("e_tag is not that of the staged manifest: it was written again since.")
+
+
+def _plain_tag(tag: str) -> str:
+    return tag.removeprefix("W/").strip('"')
+
+
+def _check_content(content: bytes, version: int, branch: str) -> Manifest:
+    try:
+        manifest = parse_manifest(content)
+    except BadManifestError as error:
+        raise InvalidInputError(f"The staged file is not a Lance manifest: {error}.") from None
+    if manifest.version != version:
+        raise InvalidInputError(f"The staged manifest is that of version {manifest.version}, not {version}.")
+    if manifest.branch != branch:
+        named = manifest.branch or "main"
+        raise InvalidInputError(f"The staged manifest is that of branch {named!r}, not {branch or 'main'!r}.")
+    if manifest.reader_flags & ~READABLE_FLAGS:
+        raise InvalidInputError(
+            f"The staged manifest needs features no reader here has (flags {manifest.reader_flags}); "
+            "committing it would make the table unreadable."
+        )
+    return manifest
+
+
+def _operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:
+    if manifest.operation is not None or not manifest.transaction_file or "/" in manifest.transaction_file:
+        return manifest.operation
+    try:
+        return parse_operation(folder.read(f"{branch_folder(branch)}_transactions/{manifest.transaction_file}"))
+    except (FileNotFoundError, BadManifestError):
+        return None

@@ -1,0 +1,151 @@
+"""What the operations of every noun share: the catalog, the lake, and looking things up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_namespace.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    TableNotFoundError,
+)
+from pydantic import BaseModel, ValidationError
+
+from pennon.catalog import namespaces, tables, transactions
+from pennon.core.caller import Role, current_caller
+from pennon.core.errors import suggest
+from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.core.settings import Settings
+    from pennon.lake.authority import CommitAuthority
+    from pennon.lake.details import DetailReader
+    from pennon.lake.discovery import Discovery
+    from pennon.lake.history import History
+    from pennon.lake.places import Places
+    from pennon.lake.removal import Removal
+
+Model = TypeVar("Model", bound=BaseModel)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class House:
+    """Everything the operations work with, put together once."""
+
+    settings: Settings
+    database: Database
+    places: Places
+    history: History
+    authority: CommitAuthority
+    details: DetailReader
+    discovery: Discovery
+    removal: Removal
+
+
+class Operations:
+    """The base of each noun's operations."""
+
+    house: House
+
+    def _read(self, work: Callable[[Connection], Result]) -> Result:
+        return self.house.database.read(work)
+
+    def _write(self, work: Callable[[Connection], Result]) -> Result:
+        return self.house.database.write(work)
+
+    def _table(self, identifier: Identifier) -> Table:
+        """Return a table, or raise the error that names what is missing."""
+        found = self._read(lambda connection: tables.find(connection, identifier))
+        if found is None and len(identifier) == 1:
+            found = self.house.discovery.find(identifier[0])
+        if found is None:
+            raise self._missing_table(identifier)
+        return found
+
+    def _missing_table(self, identifier: Identifier) -> NamespaceNotFoundError | TableNotFoundError:
+        parent = identifier[:-1]
+        if not self._read(lambda connection: namespaces.exists(connection, parent)):
+            return missing_namespace(parent)
+        known = self._read(lambda connection: tables.similar_names(connection, parent))
+        name = format_identifier(identifier)
+        return TableNotFoundError(f"Table {name!r} does not exist.{suggest(identifier[-1], known)}")
+
+
+def request_as(model: type[Model], request: Any) -> Model:
+    """Return a request as its model; Lance itself hands over things that merely look like it."""
+    if isinstance(request, model):
+        return request
+    try:
+        return model.model_validate(request if isinstance(request, dict) else request.model_dump())
+    except ValidationError as error:
+        raise invalid_request(error) from None
+
+
+def invalid_request(error: ValidationError) -> InvalidInputError:
+    """Return the error that tells which field of a request is wrong, without repeating its value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return InvalidInputError(f"The request is wrong at {where!r}: {first['msg']}.")
+
+
+def object_id(request: Any) -> Identifier:
+    """Return the identifier of a request that must have one; the root is the empty list."""
+    if request.id is None:
+        raise InvalidInputError("The request names no object: 'id' is missing.")
+    return check_identifier(request.id)
+
+
+def namespace_id(request: Any) -> Identifier:
+    """Return the namespace of a request; without an id it is the root."""
+    return check_identifier(request.id or ROOT)
+
+
+def table_id(request: Any) -> Identifier:
+    """Return the table of a request."""
+    identifier = object_id(request)
+    if not identifier:
+        raise InvalidInputError("The root namespace is not a table; name a table.")
+    return identifier
+
+
+def parse_choice(field: str, value: str | None, choices: Sequence[str]) -> str:
+    """Return which of the choices a value spells, in any case and with or without underscores; the first by default."""
+    if value is None:
+        return choices[0]
+    plain = value.replace("_", "").lower()
+    for choice in choices:
+        if choice.replace("_", "") == plain:
+            return choice
+    raise InvalidInputError(f"{field} is {value!r}; it must be one of {', '.join(choices)}.")
+
+
+def missing_namespace(namespace: Sequence[str]) -> NamespaceNotFoundError:
+    """Return the error for a namespace that does not exist."""
+    return NamespaceNotFoundError(f"Namespace {format_identifier(namespace)!r} does not exist.")
+
+
+def require_free_hand() -> None:
+    """Refuse a storage location named by a caller that is confined to a namespace: locations reach across them."""
+    role = current_caller().principal.role_on(ROOT)
+    if role is None or role < Role.WRITER:
+        raise PermissionDeniedError("Only a key that is not confined to a namespace may name a location.")
+
+
+def note_transaction(connection: Connection, operation: str, identifier: Sequence[str]) -> str:
+    """Record the transaction of a mutation with who asked for it and in what context."""
+    caller = current_caller()
+    properties = {
+        "operation": operation,
+        "object": format_identifier(identifier),
+        "principal": caller.principal.name,
+        **{f"context.{key}": value for key, value in caller.context.items()},
+    }
+    if caller.request_id:
+        properties["request_id"] = caller.request_id
+    return transactions.record(connection, operation, identifier, properties)

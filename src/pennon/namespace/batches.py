@@ -1,0 +1,146 @@
+"""Committing operations on several tables in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_namespace import (
+    BatchCommitTablesRequest,
+    BatchCommitTablesResponse,
+    BatchDeleteTableVersionsRequest,
+    BatchDeleteTableVersionsResponse,
+    CommitTableOperation,
+    CommitTableResult,
+    CreateTableVersionRequest,
+    CreateTableVersionResponse,
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DeregisterTableRequest,
+    DeregisterTableResponse,
+)
+from lance_namespace.errors import InvalidInputError, TableNotFoundError
+
+from pennon.catalog import StillReferencedError
+from pennon.catalog.versions import Version
+from pennon.namespace.base import missing_namespace, note_transaction, request_as, table_id
+from pennon.namespace.tables import TableOperations
+from pennon.namespace.versions import VersionOperations, proposal_of
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.core.identifiers import Identifier
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One operation of a batch: what it does in the transaction, and what follows once that is durable."""
+
+    identifier: Identifier
+    apply: Callable[[Connection, str], object]
+    finish: Callable[[object], CommitTableResult]
+
+
+class BatchOperations(TableOperations, VersionOperations):
+    """Commit a batch of table operations: all of them, or none."""
+
+    def batch_commit_tables(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
+        """Check every operation, apply all in one transaction, then do what storage needs."""
+        request = request_as(BatchCommitTablesRequest, request)
+        if not request.operations:
+            raise InvalidInputError("The batch is empty.")
+        steps = [self._plan(operation) for operation in request.operations]
+
+        def work(connection: Connection) -> tuple[str, list[object]]:
+            transaction_id = note_transaction(connection, "BatchCommitTables", ())
+            return transaction_id, [self._apply(step, connection, transaction_id) for step in steps]
+
+        transaction_id, applied = self._write(work)
+        results = [step.finish(result) for step, result in zip(steps, applied, strict=True)]
+        return BatchCommitTablesResponse(transaction_id=transaction_id, results=results)
+
+    def _apply(self, step: _Step, connection: Connection, transaction_id: str) -> object:
+        try:
+            return step.apply(connection, transaction_id)
+        except StillReferencedError:
+            raise missing_namespace(step.identifier[:-1]) from None
+
+    def _plan(self, operation: CommitTableOperation) -> _Step:
+        planners: list[tuple[object, Callable[..., _Step]]] = [
+            (operation.declare_table, self._plan_declare),
+            (operation.create_table_version, self._plan_version),
+            (operation.delete_table_versions, self._plan_delete),
+            (operation.deregister_table, self._plan_deregister),
+        ]
+        given = [(part, plan) for part, plan in planners if part is not None]
+        if len(given) != 1:
+            raise InvalidInputError("Each operation of a batch must name exactly one of its four kinds.")
+        part, plan = given[0]
+        return plan(part)
+
+    def _plan_declare(self, request: DeclareTableRequest) -> _Step:
+        table = self.plan_table(table_id(request), request.location, request.properties)
+        response = DeclareTableResponse(
+            location=table.location,
+            storage_options=self.house.places.client_options(vend=request.vend_credentials),
+            properties=table.properties,
+            managed_versioning=table.managed,
+        )
+
+        def finish(result: object) -> CommitTableResult:
+            response.transaction_id = str(result)
+            return CommitTableResult(declare_table=response)
+
+        return _Step(table.identifier, lambda connection, _: self.declare_planned(connection, table), finish)
+
+    def _plan_version(self, request: CreateTableVersionRequest) -> _Step:
+        table = self._table(table_id(request))
+        if not table.managed:
+            raise InvalidInputError("A table that Pennon does not manage cannot be committed in a batch.")
+        staged = self.house.authority.stage(table, proposal_of(request))
+
+        def apply(connection: Connection, transaction_id: str) -> Version:
+            if isinstance(staged, Version):
+                return staged
+            try:
+                return self.house.authority.record(connection, staged, transaction_id)
+            except StillReferencedError:
+                raise TableNotFoundError("A table of the batch was dropped.") from None
+
+        def finish(result: object) -> CommitTableResult:
+            assert isinstance(result, Version)  # noqa: S101 (apply returned it)
+            version = result if isinstance(staged, Version) else self.house.authority.publish(staged, result)
+            response = CreateTableVersionResponse(
+                transaction_id=version.transaction_id, version=self.version_model(table, version)
+            )
+            return CommitTableResult(create_table_version=response)
+
+        return _Step(table.identifier, apply, finish)
+
+    def _plan_delete(self, request: BatchDeleteTableVersionsRequest) -> _Step:
+        table, branch, doomed = self.plan_deletion(request)
+        if not table.managed:
+            raise InvalidInputError("Versions of a table that Pennon does not manage cannot be deleted in a batch.")
+
+        def finish(result: object) -> CommitTableResult:
+            self.delete_manifests(table, doomed)
+            response = BatchDeleteTableVersionsResponse(deleted_count=len(doomed), transaction_id=str(result))
+            return CommitTableResult(delete_table_versions=response)
+
+        return _Step(table.identifier, lambda c, _: self.delete_records(c, table, branch, doomed), finish)
+
+    def _plan_deregister(self, request: DeregisterTableRequest) -> _Step:
+        table = self._table(table_id(request))
+
+        def finish(result: object) -> CommitTableResult:
+            self.mark_deregistered(table)
+            response = DeregisterTableResponse(
+                transaction_id=str(result),
+                id=list(table.identifier),
+                location=table.location,
+                properties=table.properties,
+            )
+            return CommitTableResult(deregister_table=response)
+
+        return _Step(table.identifier, lambda connection, _: self.forget(connection, table), finish)

@@ -1,0 +1,169 @@
+"""Operations on namespaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_namespace import (
+    CreateNamespaceRequest,
+    CreateNamespaceResponse,
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DropNamespaceRequest,
+    DropNamespaceResponse,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    NamespaceExistsRequest,
+    NamespaceExistsResponse,
+)
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+)
+
+from pennon.catalog import StillReferencedError, namespaces, tables
+from pennon.core.caller import current_caller
+from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within
+from pennon.core.paging import cut_page, decode_token, page_size
+from pennon.namespace.base import (
+    Operations,
+    missing_namespace,
+    namespace_id,
+    note_transaction,
+    object_id,
+    parse_choice,
+    request_as,
+)
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.properties import Properties
+    from pennon.catalog.tables import Table
+
+_LISTING = "namespaces"
+_ATTEMPTS = 8
+
+
+class NamespaceOperations(Operations):
+    """Create, list, describe and drop namespaces."""
+
+    def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+        """Create a namespace, keep the one there is, or replace it by an empty one."""
+        request = request_as(CreateNamespaceRequest, request)
+        namespace = object_id(request)
+        mode = parse_choice("mode", request.mode, ("create", "exist_ok", "overwrite"))
+        properties = dict(request.properties or {})
+        if mode == "overwrite" and namespace != ROOT:
+            return self._overwrite_namespace(namespace, properties)
+
+        def work(connection: Connection) -> CreateNamespaceResponse:
+            if namespace != ROOT and namespaces.insert(connection, namespace, properties):
+                kept = properties
+            elif mode == "create" or mode == "overwrite":
+                raise NamespaceAlreadyExistsError(f"Namespace {format_identifier(namespace)!r} already exists.")
+            else:
+                kept = namespaces.find_properties(connection, namespace) or {}
+            transaction_id = note_transaction(connection, "CreateNamespace", namespace)
+            return CreateNamespaceResponse(transaction_id=transaction_id, properties=kept)
+
+        try:
+            return self._write(work)
+        except StillReferencedError:
+            raise missing_namespace(namespace[:-1]) from None
+
+    def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+        """List the names of the namespaces directly in one."""
+        request = request_as(ListNamespacesRequest, request)
+        namespace = namespace_id(request)
+        size = page_size(request.limit, self.house.settings.page_limit)
+        key = decode_token(_LISTING, request.page_token, (str,))
+        after = str(key[0]) if key else ""
+        found = self._read(lambda c: self._visible_children(c, namespace, after, size + 1))
+        page = cut_page(_LISTING, found, size, lambda name: (name,))
+        return ListNamespacesResponse(namespaces=page.items, page_token=page.token)
+
+    def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+        """Return the properties of a namespace."""
+        request = request_as(DescribeNamespaceRequest, request)
+        return DescribeNamespaceResponse(properties=self._properties_of(namespace_id(request)))
+
+    def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+        """Answer when a namespace exists, raise when it does not."""
+        request = request_as(NamespaceExistsRequest, request)
+        self._properties_of(namespace_id(request))
+        return NamespaceExistsResponse()
+
+    def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+        """Drop a namespace; with cascade, also all that is in it."""
+        request = request_as(DropNamespaceRequest, request)
+        namespace = object_id(request)
+        mode = parse_choice("mode", request.mode, ("fail", "skip"))
+        behavior = parse_choice("behavior", request.behavior, ("restrict", "cascade"))
+        if namespace == ROOT:
+            raise InvalidInputError("The root namespace cannot be dropped.")
+        properties, dropped, transaction_id = self._remove(namespace, mode=mode, cascade=behavior == "cascade")
+        self.house.removal.remove(table.location for table in dropped)
+        return DropNamespaceResponse(properties=properties, transaction_id=[transaction_id])
+
+    def _properties_of(self, namespace: Identifier) -> Properties:
+        found = self._read(lambda connection: namespaces.find_properties(connection, namespace))
+        if found is None:
+            raise missing_namespace(namespace)
+        return found
+
+    def _visible_children(self, connection: Connection, namespace: Identifier, after: str, limit: int) -> list[str]:
+        principal = current_caller().principal
+        if principal.role_on(namespace) is not None:
+            names = namespaces.children(connection, namespace, after=after, limit=limit)
+        else:
+            below = [s for s in principal.scopes() if is_within(s, namespace) and len(s) > len(namespace)]
+            steps = sorted({scope[len(namespace)] for scope in below})
+            names = [n for n in steps if n > after and namespaces.exists(connection, (*namespace, n))][:limit]
+        if not names and not namespaces.exists(connection, namespace):
+            raise missing_namespace(namespace)
+        return names
+
+    def _remove(self, namespace: Identifier, *, mode: str, cascade: bool) -> tuple[Properties, list[Table], str]:
+        """Remove a namespace from the catalog; a table that is added at the same moment makes it start again."""
+
+        def work(connection: Connection) -> tuple[Properties, list[Table], str]:
+            properties = namespaces.find_properties(connection, namespace)
+            if properties is None and mode == "fail":
+                raise missing_namespace(namespace)
+            emptied = self._empty(connection, namespace) if cascade else []
+            namespaces.delete(connection, namespace)
+            return properties or {}, emptied, note_transaction(connection, "DropNamespace", namespace)
+
+        for _ in range(_ATTEMPTS if cascade else 1):
+            try:
+                return self._write(work)
+            except StillReferencedError:
+                continue
+        name = format_identifier(namespace)
+        if cascade:
+            raise ConcurrentModificationError(f"Namespace {name!r} is being added to; try again.")
+        raise NamespaceNotEmptyError(f"Namespace {name!r} is not empty; drop what is in it, or use cascade.")
+
+    def _empty(self, connection: Connection, namespace: Identifier) -> list[Table]:
+        found = tables.all_below(connection, namespace)
+        for table in found:
+            self.house.removal.schedule(connection, table)
+            tables.delete(connection, table.id)
+        namespaces.delete_below(connection, namespace)
+        return found
+
+    def _overwrite_namespace(self, namespace: Identifier, properties: Properties) -> CreateNamespaceResponse:
+        def work(connection: Connection) -> tuple[list[Table], str]:
+            emptied = self._empty(connection, namespace)
+            if not namespaces.insert(connection, namespace, properties):
+                namespaces.set_properties(connection, namespace, properties)
+            return emptied, note_transaction(connection, "CreateNamespace", namespace)
+
+        try:
+            dropped, transaction_id = self._write(work)
+        except StillReferencedError:
+            raise missing_namespace(namespace[:-1]) from None
+        self.house.removal.remove(table.location for table in dropped)
+        return CreateNamespaceResponse(transaction_id=transaction_id, properties=properties)

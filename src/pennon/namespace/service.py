@@ -1,0 +1,87 @@
+"""The namespace itself: all operations, and the house they work in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lance_namespace import LanceNamespace
+
+from pennon.catalog import open_database, transactions
+from pennon.catalog.schema import migrate
+from pennon.core.clock import now_millis
+from pennon.core.settings import Settings, load_settings
+from pennon.lake.authority import CommitAuthority
+from pennon.lake.details import DetailReader
+from pennon.lake.discovery import Discovery
+from pennon.lake.history import History
+from pennon.lake.places import Places
+from pennon.lake.removal import Removal
+from pennon.namespace.base import House
+from pennon.namespace.batches import BatchOperations
+from pennon.namespace.descriptions import DescriptionOperations
+from pennon.namespace.listings import ListingOperations
+from pennon.namespace.namespaces import NamespaceOperations
+from pennon.namespace.transactions import TransactionOperations
+
+_DAY_MILLIS = 24 * 60 * 60 * 1000
+
+
+class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fields its route has, not CreateTable's
+    NamespaceOperations,
+    ListingOperations,
+    DescriptionOperations,
+    BatchOperations,
+    TransactionOperations,
+    LanceNamespace,
+):
+    """Pennon in this process: ``lance_namespace.connect("pennon", {"directory": "data"})``.
+
+    The properties are the settings of the server, by the same names.
+    """
+
+    def __init__(self, **properties: Any) -> None:
+        self.house = build_house(load_settings(**properties))
+
+    @classmethod
+    def open(cls, settings: Settings) -> PennonNamespace:
+        """Open the namespace that settings describe."""
+        namespace = cls.__new__(cls)
+        namespace.house = build_house(settings)
+        return namespace
+
+    def namespace_id(self) -> str:
+        """Return what tells this namespace from others, without its secrets."""
+        return f"PennonNamespace {{ root: {self.house.places.root_location!r} }}"
+
+    def tidy(self) -> None:
+        """Do the small chores of a long-lived process: forget old transactions, remove what drops left behind."""
+        oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
+        self._write(lambda connection: transactions.forget_before(connection, oldest))
+        self.house.removal.sweep()
+
+    def close(self) -> None:
+        """Give back the connections to the catalog."""
+        self.house.database.close()
+
+
+def build_house(settings: Settings) -> House:
+    """Open the catalog, bring its schema up to date, and put the parts together."""
+    places = Places(
+        settings.root_url,
+        settings.storage_options,
+        vend_credentials=settings.vend_credentials,
+        allowed_locations=settings.allowed_locations,
+    )
+    database = open_database(settings.database_url, pool_size=settings.database_pool_size)
+    migrate(database)
+    history = History(database, places)
+    return House(
+        settings=settings,
+        database=database,
+        places=places,
+        history=history,
+        authority=CommitAuthority(database, places, history, settings.manifest_cache_bytes),
+        details=DetailReader(places, settings.detail_cache_entries),
+        discovery=Discovery(database, places, enabled=settings.discover, seconds=settings.discover_seconds),
+        removal=Removal(database, places),
+    )

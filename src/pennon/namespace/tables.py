@@ -1,0 +1,227 @@
+"""Operations on tables as objects of the catalog: declare, register, describe, rename, drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_namespace import (
+    DeclareTableRequest,
+    DeclareTableResponse,
+    DeregisterTableRequest,
+    DeregisterTableResponse,
+    DropTableRequest,
+    DropTableResponse,
+    RegisterTableRequest,
+    RegisterTableResponse,
+    RenameTableRequest,
+    RenameTableResponse,
+)
+from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
+
+from pennon.catalog import StillReferencedError, tables, versions
+from pennon.catalog.tables import REGISTERED, Table
+from pennon.core.identifiers import Identifier, check_identifier, check_name, format_identifier, new_id
+from pennon.lake import refs
+from pennon.lake.history import stored_versions
+from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER
+from pennon.namespace.base import (
+    Operations,
+    missing_namespace,
+    note_transaction,
+    parse_choice,
+    request_as,
+    require_free_hand,
+    table_id,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pennon.catalog import Connection
+    from pennon.catalog.versions import Version
+
+
+class TableOperations(Operations):
+    """Declare, register, rename, deregister and drop tables."""
+
+    def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+        """Declare a table: its name and place are reserved, storage is not touched."""
+        request = request_as(DeclareTableRequest, request)
+        table, transaction_id = self._declare(table_id(request), request.location, request.properties)
+        return DeclareTableResponse(
+            transaction_id=transaction_id,
+            location=table.location,
+            storage_options=self.house.places.client_options(vend=request.vend_credentials),
+            properties=table.properties,
+            managed_versioning=table.managed,
+        )
+
+    def create_empty_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+        """Declare a table by the older route, which also leaves a mark where the folder itself is the catalog."""
+        request = request_as(DeclareTableRequest, request)
+        identifier = table_id(request)
+        response = self.declare_table(request)
+        if response.location is not None and self.house.places.is_root_table(identifier, response.location):
+            self.house.places.folder(response.location).put_if_absent(RESERVED_MARKER, b"")
+        return response
+
+    def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+        """Register a table that exists on storage, without moving it."""
+        request = request_as(RegisterTableRequest, request)
+        identifier = table_id(request)
+        mode = parse_choice("mode", request.mode, ("create", "overwrite"))
+        require_free_hand()
+        location = self.house.places.check_location(request.location)
+        folder = self.house.places.folder(location)
+        new = Table(
+            id=new_id(),
+            namespace=identifier[:-1],
+            name=identifier[-1],
+            location=location,
+            origin=REGISTERED,
+            managed=self.house.settings.manage_registered,
+            declared=False,
+            properties=dict(request.properties or {}),
+        )
+        found = self._versions_on_storage(new)
+        if not found:
+            raise InvalidInputError("There is no Lance table at that location; declare one instead.")
+
+        def work(connection: Connection) -> str:
+            existing = tables.find(connection, identifier)
+            if existing is not None and mode == "overwrite":
+                tables.delete(connection, existing.id)
+            self._insert(connection, new)
+            if new.managed:
+                for version in found:
+                    versions.insert(connection, version)
+            return note_transaction(connection, "RegisterTable", identifier)
+
+        transaction_id = self._write_in_namespace(identifier, work)
+        folder.remove(DEREGISTERED_MARKER)
+        return RegisterTableResponse(transaction_id=transaction_id, location=location, properties=new.properties)
+
+    def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+        """Give a table another name, also in another namespace; its data stays where it is."""
+        request = request_as(RenameTableRequest, request)
+        identifier = table_id(request)
+        namespace = identifier[:-1] if request.new_namespace_id is None else check_identifier(request.new_namespace_id)
+        renamed = (*namespace, check_name(request.new_table_name))
+        table = self._table(identifier)
+
+        def work(connection: Connection) -> str:
+            if not tables.rename(connection, table.id, renamed):
+                raise TableAlreadyExistsError(f"Table {format_identifier(renamed)!r} already exists.")
+            if tables.find_by_id(connection, table.id) is None:
+                raise self._missing_table(identifier)
+            return note_transaction(connection, "RenameTable", identifier)
+
+        return RenameTableResponse(transaction_id=self._write_in_namespace(renamed, work))
+
+    def drop_table(self, request: DropTableRequest) -> DropTableResponse:
+        """Drop a table and delete its data."""
+        request = request_as(DropTableRequest, request)
+        identifier = table_id(request)
+        table = self._table(identifier)
+
+        def work(connection: Connection) -> str:
+            if not tables.delete(connection, table.id):
+                raise self._missing_table(identifier)
+            self.house.removal.schedule(connection, table)
+            return note_transaction(connection, "DropTable", identifier)
+
+        transaction_id = self._write(work)
+        self.house.removal.remove([table.location])
+        return DropTableResponse(
+            transaction_id=transaction_id,
+            id=list(identifier),
+            location=table.location,
+            properties=table.properties,
+        )
+
+    def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+        """Forget a table and keep its data."""
+        request = request_as(DeregisterTableRequest, request)
+        identifier = table_id(request)
+        table = self._table(identifier)
+        # First the mark, then the record: the other way round, a look at the folder in between brings it back.
+        self.mark_deregistered(table)
+
+        def work(connection: Connection) -> str:
+            return self.forget(connection, table)
+
+        return DeregisterTableResponse(
+            transaction_id=self._write(work),
+            id=list(identifier),
+            location=table.location,
+            properties=table.properties,
+        )
+
+    def mark_deregistered(self, table: Table) -> None:
+        """Leave a mark where the folder itself would show the table again."""
+        places = self.house.places
+        folder = places.folder(table.location)
+        if places.is_shown_by_root(table.location) and not folder.is_empty():
+            folder.put_if_absent(DEREGISTERED_MARKER, b"")
+
+    def forget(self, connection: Connection, table: Table) -> str:
+        """Remove a table's record inside a transaction and return that transaction's id."""
+        if not tables.delete(connection, table.id):
+            raise self._missing_table(table.identifier)
+        return note_transaction(connection, "DeregisterTable", table.identifier)
+
+    def plan_table(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:
+        """Return the record of a table to be declared; nothing is written yet."""
+        fresh = new_id()
+        if location is not None:
+            require_free_hand()
+            place = self.house.places.check_location(location)
+        else:
+            place = self._free_place(identifier, fresh)
+        self.house.removal.wait_until_free(place)
+        return Table(fresh, identifier[:-1], identifier[-1], place, properties=dict(properties or {}))
+
+    def declare_planned(self, connection: Connection, table: Table) -> str:
+        """Write the record of a planned table inside a transaction and return that transaction's id."""
+        self._insert(connection, table)
+        return note_transaction(connection, "DeclareTable", table.identifier)
+
+    def _declare(
+        self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None
+    ) -> tuple[Table, str]:
+        table = self.plan_table(identifier, location, properties)
+        return table, self._write_in_namespace(identifier, lambda c: self.declare_planned(c, table))
+
+    def _free_place(self, identifier: Identifier, fresh: str) -> str:
+        """Return where a new table goes; a root table whose folder is in other use gets one of its own."""
+        places = self.house.places
+        place = places.new_location(identifier, fresh)
+        if not places.is_root_table(identifier, place):
+            return place
+        if self.house.discovery.find(identifier[0]) is not None:
+            raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
+        owner = self._read(lambda connection: tables.find_by_location(connection, place))
+        in_use = owner.identifier != identifier if owner else not places.folder(place).is_empty()
+        return places.own_location(identifier, fresh) if in_use else place
+
+    def _insert(self, connection: Connection, table: Table) -> None:
+        name = format_identifier(table.identifier)
+        if table.origin == REGISTERED or not self.house.places.is_generated(table.location):
+            neighbour = tables.find_overlapping(connection, table.location)
+            if neighbour is not None and neighbour.identifier != table.identifier:
+                raise TableAlreadyExistsError(f"The location of {name!r} already exists as that of another table.")
+        if not tables.insert(connection, table):
+            raise TableAlreadyExistsError(f"Table {name!r} already exists.")
+
+    def _write_in_namespace(self, identifier: Identifier, work: Callable[[Connection], str]) -> str:
+        try:
+            return self._write(work)
+        except StillReferencedError:
+            raise missing_namespace(identifier[:-1]) from None
+
+    def _versions_on_storage(self, table: Table) -> list[Version]:
+        folder = self.house.places.folder(table.location)
+        found = stored_versions(folder, table.id, "")
+        for branch in refs.branches(folder):
+            found += stored_versions(folder, table.id, branch.name)
+        return found

@@ -1,0 +1,104 @@
+"""Requests from HTTP and back: JSON bodies, path identifiers and query parameters become the protocol's models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from pennon.core.identifiers import DEFAULT_DELIMITER, parse_identifier
+from pennon.namespace.base import invalid_request
+from pennon.server.routing import decode_segment
+
+if TYPE_CHECKING:
+    from pennon.server.exchange import Exchange
+    from pennon.server.operations import Operation
+
+_TRUE, _FALSE = {"true", "1"}, {"false", "0"}
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise InvalidInputError(f"The query parameter {name!r} must be true or false.")
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        value = int(text) if text.isascii() else None
+    except ValueError:
+        value = None
+    if value is None or abs(value) >= 2**63:
+        raise InvalidInputError(f"The query parameter {name!r} must be a 64-bit integer.")
+    return value
+
+
+def _text(_: str, text: str) -> str:
+    return text
+
+
+#: How each query parameter of the protocol is read.
+QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
+    "branch": (str, _text),
+    "check_declared": (bool, _boolean),
+    "descending": (bool, _boolean),
+    "include_declared": (bool, _boolean),
+    "limit": (int, _integer),
+    "load_detailed_metadata": (bool, _boolean),
+    "page_token": (str, _text),
+    "with_table_uri": (bool, _boolean),
+}
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body; an absent body and ``null`` are an empty one."""
+    if not body or body == b"null":
+        return {}
+    try:
+        parsed = from_json(body, allow_inf_nan=False)
+    except (ValueError, RecursionError):
+        raise InvalidInputError("The body is not valid JSON.") from None
+    if parsed is None:
+        return {}
+    if not isinstance(parsed, dict):
+        raise InvalidInputError("The body must be a JSON object.")
+    return parsed
+
+
+def delimiter_of(exchange: Exchange) -> str:
+    """Return the delimiter a request is written with."""
+    return exchange.query.get("delimiter", DEFAULT_DELIMITER)
+
+
+def build_request(
+    operation: Operation, exchange: Exchange, body: dict[str, Any], values: dict[str, bytes]
+) -> BaseModel:
+    """Return the model of a request out of its path, query and body."""
+    if "id" in values:
+        text = decode_segment(values["id"])
+        in_one_piece = operation.tag == "Transaction"
+        identifier = [text] if in_one_piece else list(parse_identifier(text, delimiter_of(exchange)))
+        stated = body.get("id")
+        if stated is not None and stated != identifier:
+            raise InvalidInputError("The id in the body is not the one in the path.")
+        body["id"] = identifier
+    query = exchange.query
+    for name in operation.query:
+        text = query.get(name, "")
+        if name in query and not (name == "page_token" and not text):
+            body[name] = QUERY_PARAMETERS[name][1](name, text)
+    assert operation.request is not None  # noqa: S101 (the table says so for every row that is built)
+    try:
+        return operation.request.model_validate(body)
+    except ValidationError as error:
+        raise invalid_request(error) from None
+
+
+def dump(response: BaseModel) -> bytes:
+    """Return a model as JSON, without the fields that have no value."""
+    return response.__pydantic_serializer__.to_json(response, by_alias=True, exclude_none=True)

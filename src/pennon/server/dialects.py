@@ -1,0 +1,65 @@
+"""Where the clients of LanceDB's own remote protocol differ from the specification.
+
+They never send a delimiter and end most table routes with a slash; by that they are told apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon.core.identifiers import check_name
+from pennon.core.paging import decode_token, encode_token
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pennon.server.exchange import Exchange
+    from pennon.server.operations import Operation
+
+_LISTING = "tables"
+
+
+class Remote:
+    """Translates between LanceDB's remote client and the specification, for one request."""
+
+    def __init__(self, operation: Operation, exchange: Exchange) -> None:
+        plain = "delimiter" not in exchange.query
+        slashed = exchange.raw_path.endswith(b"/")
+        self._details = operation.id == "DescribeTable" and plain and slashed
+        self._root_listing = operation.id == "ListAllTables" and plain and slashed
+        self._names = self._root_listing or (operation.id == "ListTables" and plain)
+        self._rename = operation.id == "RenameTable"
+
+    @property
+    def lists_root(self) -> bool:
+        """Whether the request wants the root's tables where the specification lists all."""
+        return self._root_listing
+
+    @property
+    def wants_details(self) -> bool:
+        """Whether the client cannot do without version and schema in a description."""
+        return self._details
+
+    def read(self, body: dict[str, Any]) -> None:
+        """Turn the client's spellings of a body into the specification's."""
+        if self._rename and "new_namespace_id" not in body and "new_namespace" in body:
+            body["new_namespace_id"] = body["new_namespace"]
+        if self._details:
+            body["load_detailed_metadata"] = True
+
+    def open_token(self, request: Any) -> None:
+        """Turn a page token that is a name, as the client builds it, into one of the listing."""
+        if not self._names or not request.page_token:
+            return
+        try:
+            decode_token(_LISTING, request.page_token, (str,))
+        except InvalidInputError:
+            request.page_token = encode_token(_LISTING, (check_name(request.page_token),))
+
+    def close_token(self, response: BaseModel) -> None:
+        """Turn the listing's page token into the name of its last table."""
+        if self._names and getattr(response, "page_token", None):
+            tables: list[str] = response.tables  # type: ignore[attr-defined]
+            response.page_token = tables[-1]  # type: ignore[attr-defined]

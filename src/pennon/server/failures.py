@@ -1,0 +1,54 @@
+"""Errors as answers: one handler, the specification's body, and never a path, a statement or a trace."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
+    UnauthenticatedError,
+)
+
+from pennon.core.errors import advice_for, status_of
+from pennon.server.exchange import BodyTooLargeError
+
+if TYPE_CHECKING:
+    from pennon.server.exchange import Exchange
+
+logger = logging.getLogger("pennon.server")
+
+
+def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
+    """Return an error as one of the protocol; what is unexpected goes to the log and is answered by its id alone."""
+    if isinstance(error, LanceNamespaceError):
+        return error
+    logger.error("%s %s failed (request %s)", exchange.method, exchange.path, exchange.request_id, exc_info=error)
+    if isinstance(error, OSError) or type(error).__module__.startswith("obstore"):
+        return ServiceUnavailableError("Storage cannot be used right now; the server's log says why.")
+    return InternalError("Something unexpected went wrong; the server's log says what, under this request id.")
+
+
+def status_for(error: LanceNamespaceError) -> int:
+    """Return the HTTP status of an error."""
+    return 413 if isinstance(error, BodyTooLargeError) else status_of(error)
+
+
+async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int) -> None:
+    """Answer with the specification's error body."""
+    body = {
+        "error": str(error),
+        "code": int(error.code),
+        "detail": advice_for(error.code),
+        "instance": exchange.path,
+        "request_id": exchange.request_id,
+    }
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if isinstance(error, UnauthenticatedError):
+        headers = ((b"www-authenticate", b"Bearer"),)
+    elif status in {429, 503}:
+        headers = ((b"retry-after", b"1"),)
+    await exchange.answer(status, json.dumps(body).encode(), headers=headers)

@@ -1,0 +1,40 @@
+"""Prometheus metrics: one counter and one histogram, labelled by operation."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from pennon import __version__
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """What the server counts of itself."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "pennon_requests", "Requests answered.", ["operation", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "pennon_request_seconds",
+            "Time from a request's arrival to its answer.",
+            ["operation"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.in_flight = Gauge("pennon_requests_in_flight", "Requests being answered.", registry=self._registry)
+        info = Gauge("pennon_build_info", "The version that runs.", ["version"], registry=self._registry)
+        info.labels(__version__).set(1)
+
+    def observe(self, operation: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        self._requests.labels(operation, str(status)).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return all metrics as Prometheus reads them."""
+        return generate_latest(self._registry)

@@ -1,0 +1,116 @@
+"""Running the server: the socket, the line that says where it listens, and a graceful end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+
+from pennon.catalog import keys
+from pennon.core.settings import Settings, SettingsError
+from pennon.namespace import PennonNamespace
+from pennon.server.application import Application
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is reached only from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound, but not yet listening."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port."
+        ) from error
+    return bound
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+def serve(settings: Settings) -> None:
+    """Serve until the process is told to stop."""
+    namespace = PennonNamespace.open(settings)
+    try:
+        if not is_loopback(settings.host) and not settings.insecure:
+            _require_keys(namespace, settings.host)
+        bound = bind(settings.host, settings.port)
+        port = bound.getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        config = uvicorn.Config(
+            Application(namespace),
+            loop="uvloop",
+            http="httptools",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            backlog=2048,
+            timeout_keep_alive=settings.keep_alive_seconds,
+            timeout_graceful_shutdown=int(settings.shutdown_seconds) or 1,
+        )
+        _Server(config, lambda: _say(f"Pennon is listening on http://{host}:{port}")).run(sockets=[bound])
+    finally:
+        namespace.close()
+
+
+def configure_logging(level: str, form: str) -> None:
+    """Send log lines to standard error, as text or as one JSON object a line."""
+    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form == "json" else logging.Formatter(text))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def _require_keys(namespace: PennonNamespace, host: str) -> None:
+    if not namespace.house.database.read(keys.any_configured):
+        raise SettingsError(
+            f"Refusing to listen on {host} while no API key is configured: create one with `pennon keys create NAME "
+            "--role admin`, or pass --insecure to let anyone in."
+        )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 (the line that scripts wait for)
