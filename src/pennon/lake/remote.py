@@ -14,6 +14,45 @@ from obstore.store import from_url
 from pennon.lake.folder import StoredFile
 
 _DELETE_BATCH = 1000
+_PREFIXES = {"s3": "aws_", "s3+ddb": "aws_", "gs": "google_", "az": "azure_", "abfs": "azure_", "abfss": "azure_"}
+_CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
+_STORE_OPTIONS = {
+    "aws_": frozenset(
+        {
+            "access_key_id",
+            "bucket_name",
+            "checksum_algorithm",
+            "conditional_put",
+            "default_region",
+            "endpoint",
+            "endpoint_url",
+            "imdsv1_fallback",
+            "metadata_endpoint",
+            "region",
+            "request_payer",
+            "s3_express",
+            "secret_access_key",
+            "session_token",
+            "skip_signature",
+            "unsigned_payload",
+            "virtual_hosted_style_request",
+        }
+    ),
+    "google_": frozenset({"application_credentials", "service_account", "service_account_key", "skip_signature"}),
+    "azure_": frozenset(
+        {
+            "client_id",
+            "client_secret",
+            "endpoint",
+            "storage_account_key",
+            "storage_account_name",
+            "storage_sas_key",
+            "storage_token",
+            "tenant_id",
+            "use_emulator",
+        }
+    ),
+}
 
 
 class RemoteFolder:
@@ -25,7 +64,8 @@ class RemoteFolder:
         self.location = location.rstrip("/")
         parts = urlsplit(self.location)
         self.store_path = parts.path.strip("/")
-        self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=store_options(options))
+        config, client = split_options(parts.scheme, options)
+        self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options=client)
 
     def read(self, path: str) -> bytes:
         try:
@@ -81,6 +121,18 @@ class RemoteFolder:
         return StoredFile(path, entry["size"], entry["e_tag"], int(entry["last_modified"].timestamp() * 1000))
 
 
-def store_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return storage options as the object store takes them: Lance's own ones left out."""
-    return {key: value for key, value in options.items() if key != "expires_at_millis"}
+def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return Lance's storage options as the object store takes them: those of the store, and those of its client.
+
+    Lance also has options of its own, which are left out, and lets the store's prefix be left out.
+    """
+    prefix = _PREFIXES[scheme]
+    store: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    for key, value in options.items():
+        plain = key.lower().removeprefix(prefix)
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
+        elif plain in _STORE_OPTIONS[prefix]:
+            store[prefix + plain] = value
+    return store, client

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
 from lance_namespace.errors import InvalidInputError
-
-from pennon.core.identifiers import new_id
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,35 +27,30 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        self._query: bytes = scope["query_string"]
-        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        #: The headers by their lower-case names.
+        self.headers: dict[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        given = self.headers.get("x-request-id", "")
+        #: The id the client gave the request, or a new one.
+        self.request_id = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+        self._query_string: bytes = scope["query_string"]
+        self._query: dict[str, str] | None = None
         self._receive = receive
         self._send = send
-        self.client: str = (scope.get("client") or ("?", 0))[0]
 
-    @cached_property
-    def headers(self) -> dict[str, str]:
-        """The headers by their lower-case names."""
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
-
-    @cached_property
+    @property
     def query(self) -> dict[str, str]:
         """The query parameters; the last of a name counts."""
-        if not self._query:
-            return {}
-        try:
-            text = self._query.decode("ascii")
-            return dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
-        except ValueError:
-            raise InvalidInputError("The query string is not valid UTF-8.") from None
+        if self._query is None:
+            try:
+                text = self._query_string.decode("ascii")
+                self._query = dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
+            except ValueError:
+                raise InvalidInputError("The query string is not valid UTF-8.") from None
+        return self._query
 
-    @cached_property
-    def request_id(self) -> str:
-        """The id the client gave the request, or a new one."""
-        given = self.headers.get("x-request-id", "")
-        return given if _REQUEST_ID.fullmatch(given) else new_id()
-
-    @cached_property
+    @property
     def path(self) -> str:
         """The path, as the client wrote it."""
         return self.raw_path.decode("latin-1")

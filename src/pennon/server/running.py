@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -71,10 +72,14 @@ def serve(settings: Settings) -> None:
             access_log=False,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             backlog=2048,
             timeout_keep_alive=settings.keep_alive_seconds,
             timeout_graceful_shutdown=int(settings.shutdown_seconds) or 1,
         )
+        # uvicorn raises the signal that ended it once more; without a handler that would look like a crash.
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(ending, lambda *_: None)
         _Server(config, lambda: _say(f"Pennon is listening on http://{host}:{port}")).run(sockets=[bound])
     finally:
         namespace.close()

@@ -1,0 +1,70 @@
+# Everything runs in the checkout's own .venv; `make help` lists what there is.
+
+# The first Python on the machine that is new enough; `make PYTHON=...` names another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+PYTEST_ARGS ?=
+# The programs among the files in benchmarks/; the others are parts of them.
+BENCHMARKS ?= benchmarks/metadata.py
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup lock clean demo test lint format chaos bench
+
+##@ Start
+
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+
+setup: $(STAMP) ## Install everything into .venv (at once when nothing changed)
+	@$(BIN)/python -m scripts.components postgres java
+
+demo: setup ## Start a server with sample tables and walk through it
+	@$(BIN)/pennon demo
+
+##@ Check
+
+test: setup lint ## Lint, then run all tests but the long ones (WORKERS=2, PYTEST_ARGS=...)
+	$(BIN)/pytest tests -n $(WORKERS) -m "not long" $(PYTEST_ARGS)
+
+lint: setup ## Check style, formatting, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(wildcard src tests benchmarks scripts)
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+##@ Measure
+
+chaos: setup ## Run the long tests and everything in tests/chaos (PYTEST_ARGS=...)
+	$(BIN)/pytest tests -m "long or chaos" $(PYTEST_ARGS)
+
+bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
+	@$(BIN)/python -m scripts.components wrk
+	@set -e; for benchmark in $(BENCHMARKS); do \
+		echo "== $$benchmark"; $(BIN)/python $$benchmark $(BENCH_ARGS); done
+
+##@ Maintain
+
+lock: ## Resolve all dependencies anew into requirements/dev.txt
+	@$(PYTHON) -m scripts.lock
+
+clean: ## Remove .venv and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMP): pyproject.toml requirements/dev.txt scripts/install.py
+	@test -n "$(PYTHON)" || { echo "Pennon needs Python 3.11 or newer; make PYTHON=... names one." >&2; exit 1; }
+	@$(PYTHON) -m scripts.install $(VENV)
+	@touch $@
