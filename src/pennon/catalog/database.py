@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, LiteralString, Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -46,6 +47,9 @@ class Database(Protocol):
 
     def defer(self, work: Callable[[Connection], object]) -> None:
         """Run work in a transaction soon, without waiting for it; it is lost if the process dies before."""
+
+    def exclusive(self, name: str) -> AbstractContextManager[None]:
+        """Keep every other process out of a block of the same name."""
 
     def close(self) -> None:
         """Give back all connections."""

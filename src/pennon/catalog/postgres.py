@@ -60,6 +60,7 @@ class PostgresDatabase:
     embedded = False
 
     def __init__(self, url: str, *, pool_size: int) -> None:
+        self._url = url
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             url,
             min_size=1,
@@ -92,6 +93,13 @@ class PostgresDatabase:
 
     def defer(self, work: Callable[[Connection], object]) -> None:
         self._later.submit(self.write, work).add_done_callback(log_failure)
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        # A connection of its own: a pooled one held for long would starve the others.
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+            yield
 
     def close(self) -> None:
         self._later.shutdown()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
@@ -78,6 +80,8 @@ class _Write:
 
     work: Callable[[Connection], Any]
     outcome: Future[Any] = field(default_factory=Future)
+    #: The work runs on the writer's thread, but for the caller who handed it over.
+    context: Context = field(default_factory=copy_context)
 
 
 class SqliteDatabase:
@@ -117,6 +121,15 @@ class SqliteDatabase:
         waiting = _Write(work)
         waiting.outcome.add_done_callback(log_failure)
         self._queue.put(waiting)
+
+    @contextlib.contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        # A file beside the database: the processes that share it are on one machine.
+        folder = self._path.parent / "locks"
+        folder.mkdir(exist_ok=True)
+        with (folder / name).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def close(self) -> None:
         self._queue.put(None)
@@ -170,7 +183,7 @@ def _commit_together(connection: SqliteConnection, group: list[_Write]) -> None:
 def _attempt(connection: SqliteConnection, write: _Write) -> tuple[Any, BaseException | None]:
     connection.run("SAVEPOINT attempt")
     try:
-        result = write.work(connection)
+        result = write.context.run(write.work, connection)
     except BaseException as error:  # noqa: BLE001 (handed to the caller)
         connection.run("ROLLBACK TO attempt")
         connection.run("RELEASE attempt")

@@ -13,6 +13,9 @@ from pennon.core.identifiers import Identifier, identifier_of, key_of, new_id
 if TYPE_CHECKING:
     from pennon.catalog.database import Connection
 
+#: Operations whose object is a namespace; a batch's is the one that holds all its tables.
+_ON_NAMESPACES = frozenset({"CreateNamespace", "DropNamespace", "BatchCreateTableVersions", "BatchCommitTables"})
+
 QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED = "Queued", "Running", "Succeeded", "Failed", "Canceled"
 
 
@@ -25,6 +28,11 @@ class Transaction:
     object: Identifier
     status: str
     properties: Properties
+
+    @property
+    def home(self) -> Identifier:
+        """The namespace whose roles decide who sees the transaction: a table's is the one the table is in."""
+        return self.object if self.operation in _ON_NAMESPACES else self.object[:-1]
 
 
 def record(

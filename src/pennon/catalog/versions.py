@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The branch of a table that has no name of its own.
 MAIN = ""
+#: The largest number that a database can hold.
+HIGHEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ def insert(connection: Connection, version: Version) -> bool:
 
 def find(connection: Connection, table_id: str, branch: str, version: int) -> Version | None:
     """Return one version."""
+    if version > HIGHEST:
+        return None
     row = connection.one(
         _SELECT + "= ?",
         table_id,
@@ -113,7 +117,7 @@ def page(
             _SELECT + "< ? ORDER BY version DESC LIMIT ?",
             table_id,
             branch,
-            2**63 - 1 if after is None else after,
+            HIGHEST if after is None else after,
             limit,
         )
     else:
@@ -174,6 +178,6 @@ def in_range(connection: Connection, table_id: str, branch: str, start: int, end
         table_id,
         branch,
         start,
-        2**63 - 1 if end is None else end,
+        HIGHEST if end is None else end,
     )
     return [_version(row) for row in rows]

@@ -19,8 +19,12 @@ Identifier = tuple[str, ...]
 ROOT: Identifier = ()
 DEFAULT_DELIMITER = "$"
 MAX_NAME_BYTES = 200
+#: A key has to fit into an index, whose entries PostgreSQL limits to 2,704 bytes.
+MAX_IDENTIFIER_BYTES = 2048
 _KEY_SEPARATOR = "\x1f"
 _FORBIDDEN = frozenset("/\\" + DEFAULT_DELIMITER)
+#: Sorts after every key, because no name can be as long.
+_HIGHEST_KEY = "\U0010ffff" * (MAX_NAME_BYTES // 4 + 1)
 
 
 def parse_identifier(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifier:
@@ -34,7 +38,11 @@ def parse_identifier(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifie
 
 def check_identifier(parts: Sequence[str]) -> Identifier:
     """Check each name of an identifier and return it as a tuple."""
-    return tuple(check_name(part) for part in parts)
+    identifier = tuple(check_name(part) for part in parts)
+    size = len(key_of(identifier).encode())
+    if size > MAX_IDENTIFIER_BYTES:
+        raise InvalidInputError(f"The identifier has {size} bytes; {MAX_IDENTIFIER_BYTES} are allowed.")
+    return identifier
 
 
 def check_name(name: str) -> str:
@@ -72,13 +80,21 @@ def identifier_of(key: str) -> Identifier:
 def child_key_range(key: str) -> tuple[str, str]:
     """Return the half-open range of keys that lie strictly below a key."""
     if not key:
-        return ("", "\U0010ffff")
+        return ("", _HIGHEST_KEY)
     return (key + _KEY_SEPARATOR, key + chr(ord(_KEY_SEPARATOR) + 1))
 
 
 def is_within(identifier: Sequence[str], ancestor: Sequence[str]) -> bool:
     """Tell whether an identifier is the ancestor itself or lies below it."""
     return tuple(identifier[: len(ancestor)]) == tuple(ancestor)
+
+
+def common_namespace(tables: Sequence[Identifier]) -> Identifier:
+    """Return the deepest namespace that holds all of some tables."""
+    common: Identifier = tables[0][:-1]
+    while not all(is_within(table, common) for table in tables):
+        common = common[:-1]
+    return common
 
 
 def new_id() -> str:

@@ -40,7 +40,16 @@ def decode_token(listing: str, token: str | None, types: tuple[type, ...]) -> Ke
         raise InvalidInputError("The page token was not given out by this listing; start again without one.") from None
     if not isinstance(decoded, list) or [type(part) for part in decoded[1:]] != list(types) or decoded[0] != listing:
         raise InvalidInputError("The page token belongs to another listing; start again without one.")
+    if not all(map(_can_be_a_key, decoded[1:])):
+        raise InvalidInputError("The page token was not given out by this listing; start again without one.")
     return tuple(decoded[1:])
+
+
+def _can_be_a_key(part: str | int) -> bool:
+    """Tell whether every database can compare its items with a part of a token."""
+    if isinstance(part, int):
+        return abs(part) < 2**63
+    return "\0" not in part and not any("\ud800" <= char <= "\udfff" for char in part)
 
 
 def page_size(limit: int | None, largest: int) -> int:

@@ -65,6 +65,24 @@ class Settings(BaseSettings):
         ge=0,
         description="Memory for what the commit authority remembers of latest manifests.",
     )
+    index_cache_bytes: int = Field(
+        512 * 1024 * 1024, ge=0, description="Memory for opened indexes, shared by all tables."
+    )
+    metadata_cache_bytes: int = Field(
+        256 * 1024 * 1024, ge=0, description="Memory for metadata of data files, shared by all tables."
+    )
+    dataset_handles: int = Field(512, ge=1, description="Opened table versions kept for reading.")
+    data_threads: int = Field(32, ge=2, description="Data operations (inserts, queries, changes) that run at once.")
+    index_threads: int = Field(1, ge=1, description="Indexes that are built at once.")
+    group_append_bytes: int = Field(
+        4 * 1024 * 1024, ge=0, description="Appends up to this size are committed together with others that wait."
+    )
+    max_upload_bytes: int | None = Field(
+        None, ge=1, description="Largest Arrow body of a request in bytes; none by default."
+    )
+    stream_buffer_bytes: int = Field(
+        16 * 1024 * 1024, ge=65536, description="Memory one stream, in or out, may hold while its other end is slow."
+    )
     transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
     shutdown_seconds: float = Field(
         10.0, gt=0, description="Time given to requests under way when the server is told to stop."

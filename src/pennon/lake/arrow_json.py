@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from lance_namespace.errors import InvalidInputError
 
 Json = dict[str, Any]
 
@@ -31,6 +32,22 @@ _PLAIN = {
     pa.large_binary(): "large_binary",
     pa.date32(): "date32:day",
     pa.date64(): "date64:ms",
+}
+
+
+#: Plain types by both their names: Lance's, and the ones Arrow and SQL people write.
+_BY_NAME: dict[str, pa.DataType] = {
+    **{name: kind for kind, name in reversed(_PLAIN.items())},
+    "boolean": pa.bool_(),
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "utf8": pa.string(),
+    "large_utf8": pa.large_string(),
+    "largeutf8": pa.large_string(),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
+    "timestamp": pa.timestamp("us"),
 }
 
 
@@ -61,6 +78,65 @@ def type_to_json(kind: pa.DataType) -> Json:
         return {"type": _PLAIN[kind]}
     nested = _nested_to_json(kind)
     return nested if nested is not None else {"type": _parametric_name(kind)}
+
+
+def type_from_json(given: Any) -> pa.DataType:
+    """Return the type that JSON names, in Lance's words or in Arrow's."""
+    if isinstance(given, str):
+        given = {"type": given}
+    if not isinstance(given, dict) or not isinstance(given.get("type"), str):
+        raise InvalidInputError("A data type must be an object with a 'type'.")
+    name = given["type"]
+    if name.lower() in _BY_NAME:
+        return _BY_NAME[name.lower()]
+    try:
+        nested = _nested_from_json(name, given)
+        return nested if nested is not None else _parametric_type(name)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise InvalidInputError(f"The data type {name!r} is not known or not complete.") from None
+
+
+def field_from_json(given: Any) -> pa.Field:
+    """Return the field that JSON describes."""
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise InvalidInputError("A field must be an object with a name and a type.")
+    return pa.field(
+        given["name"], type_from_json(given.get("type")), given.get("nullable", True), given.get("metadata")
+    )
+
+
+def _nested_from_json(name: str, given: Json) -> pa.DataType | None:
+    kind, _, rest = name.lower().partition(":")
+    if kind == "struct":
+        return pa.struct([field_from_json(field) for field in given["fields"]])
+    if kind == "fixed_size_list":
+        if rest:
+            value, _, length = name.partition(":")[2].rpartition(":")
+            return pa.list_(type_from_json(value), int(length))
+        return pa.list_(field_from_json(given["fields"][0]), int(given["length"]))
+    if kind == "list":
+        return pa.list_(field_from_json(given["fields"][0]))
+    if kind == "large_list":
+        return pa.large_list(field_from_json(given["fields"][0]))
+    if kind == "map":
+        key, item = (field_from_json(field) for field in given["fields"])
+        return pa.map_(key, item)
+    if kind == "fixed_size_binary":
+        return pa.binary(int(rest or given["length"]))
+    return None
+
+
+def _parametric_type(name: str) -> pa.DataType:
+    kind, *parts = name.split(":")
+    makers: dict[str, Callable[[], pa.DataType]] = {
+        "timestamp": lambda: pa.timestamp(parts[0], None if ":".join(parts[1:]) in {"", "-"} else ":".join(parts[1:])),
+        "time32": lambda: pa.time32(parts[0]),
+        "time64": lambda: pa.time64(parts[0]),
+        "duration": lambda: pa.duration(parts[0]),
+        "decimal": lambda: (pa.decimal256 if parts[0] == "256" else pa.decimal128)(int(parts[1]), int(parts[2])),
+        "dict": lambda: pa.dictionary(type_from_json(parts[1]), type_from_json(parts[0]), parts[2] == "true"),
+    }
+    return makers[kind.lower()]()
 
 
 def _nested_to_json(kind: pa.DataType) -> Json | None:

@@ -13,6 +13,7 @@ from pennon.core.identifiers import format_identifier
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
+    from pennon.catalog.versions import Version
     from pennon.lake.places import Places
 
 
@@ -32,15 +33,16 @@ class DetailReader:
     def __init__(self, places: Places, entries: int) -> None:
         self._places = places
         self._lock = Lock()
-        self._cache: LRUCache[tuple[str, str, int], Details] = LRUCache(entries)
+        self._cache: LRUCache[tuple[str, str, int, str | None], Details] = LRUCache(entries)
 
-    def read(self, table: Table, branch: str, version: int) -> Details:
+    def read(self, table: Table, version: Version) -> Details:
         """Return the details of a version."""
-        key = (table.id, branch, version)
+        # Others may drop a table that Pennon does not manage and make it again: the manifest's tag tells.
+        key = (table.id, version.branch, version.version, version.e_tag)
         with self._lock:
             known = self._cache.get(key)
         if known is None:
-            known = self._load(table, branch, version)
+            known = self._load(table, version.branch, version.version)
             with self._lock:
                 self._cache[key] = known
         return known

@@ -42,9 +42,9 @@ class Discovery:
         with self._lock:
             stamp = self._stamp()
             started = time.time()
-            self._scan()
+            complete = self._scan()
             settled = stamp is None or started - stamp / 1e9 > _STAMP_SECONDS
-            self._seen = stamp if settled else None
+            self._seen = stamp if settled and complete else None
             self._looked_at = time.monotonic()
 
     def is_due(self) -> bool:
@@ -56,9 +56,15 @@ class Discovery:
         if not self._enabled:
             return None
         found = self._inspect(name)
-        if found is None or not self._database.write(lambda connection: _add(connection, found)):
+        if found is None:
             return None
-        return found
+        # Another caller may have been first; then the table is the one it added.
+        self._database.write(lambda connection: _add(connection, found))
+        return self._database.read(lambda connection: tables.find(connection, (name,)))
+
+    def notices_loss(self, table: Table) -> bool:
+        """Tell whether a discovered table's folder is gone, where a look at it costs next to nothing."""
+        return table.origin == DISCOVERED and self._places.root.probes_are_cheap and self.forget_if_gone(table)
 
     def forget_if_gone(self, table: Table) -> bool:
         """Remove a discovered table from the catalog when its folder is gone."""
@@ -80,7 +86,8 @@ class Discovery:
         except FileNotFoundError:
             return None
 
-    def _scan(self) -> None:
+    def _scan(self) -> bool:
+        """Add and remove tables; false when a folder may yet become a table without a change to the root."""
         folders = {
             name.removesuffix(TABLE_SUFFIX)
             for name in self._places.root.folders()
@@ -92,9 +99,17 @@ class Discovery:
         }
         new = [name for name in folders if f"{self._places.root_location}/{name}{TABLE_SUFFIX}" not in taken]
         found = [table for table in map(self._inspect, new) if table is not None]
-        gone = [table for table in known if table.origin == DISCOVERED and table.name not in folders]
+        present = {f"{self._places.root_location}/{name}{TABLE_SUFFIX}" for name in folders}
+        gone = [table for table in known if table.origin == DISCOVERED and table.location not in present]
         if found or gone:
             self._database.write(lambda connection: _apply(connection, found, gone))
+        pending = set(new) - {table.name for table in found}
+        return not any(self._is_being_made(name) for name in pending)
+
+    def _is_being_made(self, name: str) -> bool:
+        """Tell whether a folder that is no table yet may hold the first write of one."""
+        folder = self._places.folder(f"{self._places.root_location}/{name}{TABLE_SUFFIX}")
+        return self._places.root.probes_are_cheap and folder.stat(DEREGISTERED_MARKER) is None
 
     def _inspect(self, name: str) -> Table | None:
         """Return the table a folder holds: data, or a reservation; nothing when it was deregistered."""

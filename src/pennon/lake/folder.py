@@ -42,6 +42,9 @@ class Folder(Protocol):
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         """Write a file if there is none; none when there is one."""
 
+    def replace(self, path: str, content: bytes) -> None:
+        """Write a file in one step, over the one that may be there."""
+
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""
 

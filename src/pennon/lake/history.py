@@ -73,20 +73,24 @@ class History:
         newest = self.latest(table, branch)
         if newest is None or limit == 0:
             return []
-        if limit == 1 and descending and after is None:
-            return [newest]
-        stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+        if table.managed and limit == 2 and descending and after is None:
+            return [newest, *self._before(table, newest, folder)]
         if not table.managed:
+            stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
             numbers = sorted(stored, reverse=descending)
             kept = [n for n in numbers if after is None or (n < after if descending else n > after)]
             return [stored[number] for number in kept[:limit]]
-        rows = self._database.read(
-            lambda c: versions.page(c, table.id, branch, after=after, descending=descending, limit=limit)
-        )
-        gone = [row.version for row in rows if not row.pending and row.version not in stored]
-        if gone:
-            self._forget(table, branch, gone)
-            return self.page(table, branch, after=after, descending=descending, limit=limit)
+
+        def read() -> list[Version]:
+            return self._database.read(
+                lambda c: versions.page(c, table.id, branch, after=after, descending=descending, limit=limit)
+            )
+
+        rows = read()
+        if self._vanished(table, branch, rows):
+            every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+            self._forget(table, branch, self._vanished(table, branch, every))
+            rows = read()
         finished = [finish(self._database, folder, row) if row.pending else row for row in rows]
         return [row for row in finished if row is not None]
 
@@ -107,6 +111,14 @@ class History:
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         missing = {version.version for version in stored} - {row.version for row in rows}
         return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
+
+    def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[int]:
+        """Return which recorded versions a client's cleanup has removed.
+
+        Storage is listed after the records were read: a version committed in between is in neither.
+        """
+        stored = {version.version for version in stored_versions(self._places.folder(table.location), table.id, branch)}
+        return [row.version for row in rows if not row.pending and row.version not in stored]
 
     def _on_storage(self, table: Table, branch: str, number: int) -> Version | None:
         folder = self._places.folder(table.location)
@@ -144,6 +156,17 @@ class History:
         while (newer := self.adopt(table, branch, newest.version + 1 if newest else 1)) is not None:
             newest = newer
         return newest
+
+    def _before(self, table: Table, newest: Version, folder: Folder) -> list[Version]:
+        """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
+        if newest.version == 1:
+            return []
+        rows = self._database.read(
+            lambda c: versions.page(c, table.id, newest.branch, after=newest.version, descending=True, limit=1)
+        )
+        if rows and not rows[0].pending and folder.probes_are_cheap and self._is_gone(folder, rows[0]):
+            return self.page(table, newest.branch, after=newest.version, descending=True, limit=1)
+        return rows
 
     def _is_gone(self, folder: Folder, version: Version) -> bool:
         return folder.stat(f"{versions_folder(version.branch)}/{version.manifest}") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -25,7 +26,8 @@ class LocalFolder:
         self._path = location.rstrip("/")
 
     def read(self, path: str) -> bytes:
-        with open(f"{self._path}/{path}", "rb") as file:  # noqa: PTH123 (Path costs more than the read)
+        # A link is no file of Lance's, and would lead to what is not the table's.
+        with open(f"{self._path}/{path}", "rb", opener=_open_no_link) as file:
             return file.read()
 
     def stat(self, path: str) -> StoredFile | None:
@@ -48,9 +50,7 @@ class LocalFolder:
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         target = Path(self._path, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        temporary.write_bytes(content)
+        temporary = _write_beside(target, content)
         try:
             os.link(temporary, target)
         except FileExistsError:
@@ -58,6 +58,10 @@ class LocalFolder:
         finally:
             temporary.unlink()
         return self.stat(path)
+
+    def replace(self, path: str, content: bytes) -> None:
+        target = Path(self._path, path)
+        _write_beside(target, content).replace(target)
 
     def remove(self, path: str) -> None:
         Path(self._path, path).unlink(missing_ok=True)
@@ -71,7 +75,10 @@ class LocalFolder:
             path.rename(aside)
         except FileNotFoundError:
             return
-        shutil.rmtree(aside)
+        if aside.is_symlink():
+            aside.unlink()  # what it leads to is not in the folder
+        else:
+            shutil.rmtree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
         try:
@@ -95,6 +102,23 @@ class LocalFolder:
                 return next(iter(entries), None) is None
         except FileNotFoundError:
             return True
+
+
+def _write_beside(target: Path, content: bytes) -> Path:
+    """Write content under another name in the same folder, from where it can get its own in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary.write_bytes(content)
+    return temporary
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileNotFoundError(path) from None
+        raise
 
 
 def _stored(path: str, status: os.stat_result) -> StoredFile:

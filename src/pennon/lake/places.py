@@ -28,6 +28,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _ID_DIGITS = 12
 _OWN_NAME = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}_")
 _MAX_READABLE = 180
+#: What a path on a disk, and a key on an object store, may have.
+_MAX_LOCATION_BYTES, _MAX_PART_BYTES = 1024, 255
+_SLASHES = re.compile(r"/{2,}")
 _REMOTE_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "s3+ddb")
 
 
@@ -69,9 +72,9 @@ class Places:
     def is_generated(self, location: str) -> bool:
         """Tell whether a location has the form of those Pennon chooses, directly in the root."""
         name = location.removeprefix(self.root_location + "/")
-        return (
-            name != location and "/" not in name and (_OWN_NAME.match(name) or name.endswith(TABLE_SUFFIX)) is not None
-        )
+        if name == location or "/" in name:
+            return False
+        return _OWN_NAME.match(name) is not None or name.endswith(TABLE_SUFFIX)
 
     def is_shown_by_root(self, location: str) -> bool:
         """Tell whether the root folder itself shows a table at this location."""
@@ -87,17 +90,23 @@ class Places:
         if "\0" in location or not location.strip():
             raise InvalidInputError("The location is empty or holds a NUL character.")
         address = self._absolute(location)
-        inside = address.startswith(self.root_location + "/")
-        if not inside and not any(address == prefix or address.startswith(prefix + "/") for prefix in self._allowed):
+        if not self._holds(address):
             raise InvalidInputError(
                 "The location is not inside the storage root; name it relative to the root, or allow its prefix in "
                 "the setting 'allowed_locations'."
             )
-        first = address[len(self.root_location) + 1 :].split("/", 1)[0] if inside else ""
-        if first.startswith(".pennon"):
+        address = self._follow_links(address)
+        if not self._holds(address):
+            raise InvalidInputError("The location is a link that leads out of the storage root.")
+        if address.startswith(f"{self.root_location}/.pennon"):
             raise InvalidInputError("The location is inside Pennon's own folder.")
-        self._check_links(address)
         return address
+
+    def _holds(self, address: str) -> bool:
+        """Tell whether a table may be at an address: inside the root, or under an allowed prefix."""
+        if address.startswith(self.root_location + "/"):
+            return True
+        return any(address == prefix or address.startswith(prefix + "/") for prefix in self._allowed)
 
     def _absolute(self, location: str) -> str:
         scheme = urlsplit(location).scheme if "://" in location else ""
@@ -107,18 +116,25 @@ class Places:
             path = location
         else:
             path = f"{self.root_location}/{location}"
-        if any(part in {".", ".."} for part in path.split("/")):
+        parts = path.split("/")
+        if any(part in {".", ".."} for part in parts):
             raise InvalidInputError("The location holds '.' or '..'; name it without them.")
-        return path.rstrip("/")
+        if len(path.encode()) > _MAX_LOCATION_BYTES or any(len(part.encode()) > _MAX_PART_BYTES for part in parts):
+            raise InvalidInputError("The location, or one of its parts, is longer than storage allows.")
+        start, separator, rest = path.rpartition("://")
+        # Two slashes lead where one does: every place has one name.
+        return f"{start}{separator}{_SLASHES.sub('/', rest)}".rstrip("/")
 
-    def _check_links(self, address: str) -> None:
-        """Refuse a location on disk whose links lead out of where it claims to be."""
+    def _follow_links(self, address: str) -> str:
+        """Return the address that the links of a location on disk lead to: one table has one address."""
         if "://" in address:
-            return
+            return address
         real = os.path.realpath(address)
-        homes = [os.path.realpath(home) for home in (self.root_location, *self._allowed) if "://" not in home]
-        if not any(real == home or real.startswith(home + "/") for home in homes):
-            raise InvalidInputError("The location is a link that leads out of the storage root.")
+        for home in (self.root_location, *self._allowed):
+            below = os.path.realpath(home) + "/"
+            if "://" not in home and (real + "/").startswith(below):
+                return f"{home}/{real[len(below) :]}".rstrip("/")
+        return real
 
     def _open_folder(self, location: str) -> Folder:
         if "://" not in location:

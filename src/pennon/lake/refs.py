@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
+
+from lance_namespace.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TAGS, _BRANCHES = "_refs/tags", "_refs/branches"
 
 
@@ -21,6 +26,8 @@ class Ref:
     name: str
     branch: str
     version: int
+    #: What Lance wrote about it.
+    content: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
@@ -28,15 +35,39 @@ class Ref:
 
 def tags(folder: Folder) -> list[Ref]:
     """Return the tags of a table."""
-    return [Ref("tag", name, content.get("branch") or "", content["version"]) for name, content in _read(folder, _TAGS)]
+    return [
+        Ref("tag", name, content.get("branch") or "", content["version"], content)
+        for name, content in _read(folder, _TAGS)
+    ]
 
 
 def branches(folder: Folder) -> list[Ref]:
     """Return the branches of a table, each with the version it starts from."""
     return [
-        Ref("branch", name, content.get("parentBranch") or "", content["parentVersion"])
+        Ref("branch", name, content.get("parentBranch") or "", content["parentVersion"], content)
         for name, content in _read(folder, _BRANCHES)
     ]
+
+
+def tag_path(name: str) -> str:
+    """Return the file of a tag, or raise the error for a name that cannot be one."""
+    if not _NAME.fullmatch(name) or ".." in name or name.startswith(".") or name.endswith((".", ".lock")):
+        raise InvalidInputError(f"{name!r} cannot name a tag: use letters, digits, '.', '-' and '_'.")
+    return f"{_TAGS}/{quote(name, safe='')}.json"
+
+
+def tag_content(branch: str, version: int, size: int, before: Ref | None = None) -> bytes:
+    """Return what is written of a tag, as Lance itself writes it."""
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    content = {
+        "branch": branch or None,
+        "version": version,
+        "createdAt": before.content.get("createdAt", now) if before else now,
+        "updatedAt": now,
+        "manifestSize": size,
+        "metadata": before.content.get("metadata", {}) if before else {},
+    }
+    return json.dumps(content, indent=2).encode()
 
 
 def _read(folder: Folder, path: str) -> list[tuple[str, dict[str, Any]]]:

@@ -92,6 +92,9 @@ class RemoteFolder:
             return None
         return self.stat(path)
 
+    def replace(self, path: str, content: bytes) -> None:
+        obstore.put(self._store, self._key(path), content, use_multipart=False)
+
     def remove(self, path: str) -> None:
         with contextlib.suppress(NotFoundError, FileNotFoundError):
             obstore.delete(self._store, self._key(path))

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 from pydantic import BaseModel, ValidationError
 
 from pennon.catalog import namespaces, tables, transactions
-from pennon.core.caller import Role, current_caller
+from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.settings import Settings
     from pennon.lake.authority import CommitAuthority
+    from pennon.lake.datasets import Datasets
     from pennon.lake.details import DetailReader
     from pennon.lake.discovery import Discovery
     from pennon.lake.history import History
+    from pennon.lake.indexing import Indexer
     from pennon.lake.places import Places
     from pennon.lake.removal import Removal
+    from pennon.lake.writing import Writer
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
@@ -46,6 +49,9 @@ class House:
     details: DetailReader
     discovery: Discovery
     removal: Removal
+    datasets: Datasets
+    writer: Writer
+    indexer: Indexer
 
 
 class Operations:
@@ -62,19 +68,20 @@ class Operations:
     def _table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""
         found = self._read(lambda connection: tables.find(connection, identifier))
+        if found is not None and self.house.discovery.notices_loss(found):
+            found = None
         if found is None and len(identifier) == 1:
             found = self.house.discovery.find(identifier[0])
         if found is None:
             raise self._missing_table(identifier)
         return found
 
+    def find_table(self, identifier: Identifier) -> Table:
+        """Return a table, or raise the error that names what is missing."""
+        return self._table(identifier)
+
     def _missing_table(self, identifier: Identifier) -> NamespaceNotFoundError | TableNotFoundError:
-        parent = identifier[:-1]
-        if not self._read(lambda connection: namespaces.exists(connection, parent)):
-            return missing_namespace(parent)
-        known = self._read(lambda connection: tables.similar_names(connection, parent))
-        name = format_identifier(identifier)
-        return TableNotFoundError(f"Table {name!r} does not exist.{suggest(identifier[-1], known)}")
+        return self._read(lambda connection: missing_table(connection, identifier))
 
 
 def request_as(model: type[Model], request: Any) -> Model:
@@ -125,6 +132,15 @@ def parse_choice(field: str, value: str | None, choices: Sequence[str]) -> str:
     raise InvalidInputError(f"{field} is {value!r}; it must be one of {', '.join(choices)}.")
 
 
+def missing_table(connection: Connection, identifier: Identifier) -> NamespaceNotFoundError | TableNotFoundError:
+    """Return the error for a table that does not exist: it names its namespace when that is what is missing."""
+    parent = identifier[:-1]
+    if not namespaces.exists(connection, parent):
+        return missing_namespace(parent)
+    hint = suggest(identifier[-1], tables.similar_names(connection, parent))
+    return TableNotFoundError(f"Table {format_identifier(identifier)!r} does not exist.{hint}")
+
+
 def missing_namespace(namespace: Sequence[str]) -> NamespaceNotFoundError:
     """Return the error for a namespace that does not exist."""
     return NamespaceNotFoundError(f"Namespace {format_identifier(namespace)!r} does not exist.")
@@ -137,9 +153,11 @@ def require_free_hand() -> None:
         raise PermissionDeniedError("Only a key that is not confined to a namespace may name a location.")
 
 
-def note_transaction(connection: Connection, operation: str, identifier: Sequence[str]) -> str:
+def note_transaction(
+    connection: Connection, operation: str, identifier: Sequence[str], caller: Caller | None = None
+) -> str:
     """Record the transaction of a mutation with who asked for it and in what context."""
-    caller = current_caller()
+    caller = caller or current_caller()
     properties = {
         "operation": operation,
         "object": format_identifier(identifier),
@@ -149,3 +167,12 @@ def note_transaction(connection: Connection, operation: str, identifier: Sequenc
     if caller.request_id:
         properties["request_id"] = caller.request_id
     return transactions.record(connection, operation, identifier, properties)
+
+
+def note_of(operation: str, table: Table) -> Callable[[Connection], str]:
+    """Return what records an operation's transaction, with the caller of this moment.
+
+    Lance commits on threads of its own, where the caller is not known any more.
+    """
+    caller = current_caller()
+    return lambda connection: note_transaction(connection, operation, table.identifier, caller)

@@ -24,6 +24,7 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from pennon.catalog import StillReferencedError
 from pennon.catalog.versions import Version
+from pennon.core.identifiers import common_namespace
 from pennon.namespace.base import missing_namespace, note_transaction, request_as, table_id
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.versions import VersionOperations, proposal_of
@@ -51,9 +52,10 @@ class BatchOperations(TableOperations, VersionOperations):
         if not request.operations:
             raise InvalidInputError("The batch is empty.")
         steps = [self._plan(operation) for operation in request.operations]
+        common = common_namespace([step.identifier for step in steps])
 
         def work(connection: Connection) -> tuple[str, list[object]]:
-            transaction_id = note_transaction(connection, "BatchCommitTables", ())
+            transaction_id = note_transaction(connection, "BatchCommitTables", common)
             return transaction_id, [self._apply(step, connection, transaction_id) for step in steps]
 
         transaction_id, applied = self._write(work)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
 
-Target = tuple["Version | None", str]
-
 
 class DescriptionOperations(Operations):
     """Describe tables and tell whether they exist."""
@@ -48,13 +46,13 @@ class DescriptionOperations(Operations):
             if request.check_declared:
                 response.is_only_declared = self._is_only_declared(table)
             return response
-        version, branch = self._target(table, request)
+        version = self._target(table, request)
         if version is not None:
             response.version = version.version
         if request.check_declared or detailed:
             response.is_only_declared = version is None
         if detailed:
-            self._add_details(response, table, version, branch)
+            self._add_details(response, table, version)
         return response
 
     def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
@@ -65,32 +63,32 @@ class DescriptionOperations(Operations):
             self.house.history.find(table, MAIN, request.version)
         return TableExistsResponse()
 
-    def _target(self, table: Table, request: DescribeTableRequest) -> Target:
-        """Return the version that is asked for, and its branch; no version for a table without data."""
+    def _target(self, table: Table, request: DescribeTableRequest) -> Version | None:
+        """Return the version that is asked for; none for a table without data."""
         if request.tag is not None:
             if request.version is not None or request.branch is not None:
                 raise InvalidInputError("tag cannot be combined with version or branch: a tag names both.")
             return self._tagged(table, request.tag)
         branch = check_branch(request.branch)
         if request.version is not None:
-            return self.house.history.find(table, branch, request.version), branch
+            return self.house.history.find(table, branch, request.version)
         newest = self.house.history.latest(table, branch)
         if newest is None and self.house.discovery.forget_if_gone(table):
             raise self._missing_table(table.identifier)
-        return newest, branch
+        return newest
 
-    def _tagged(self, table: Table, tag: str) -> Target:
+    def _tagged(self, table: Table, tag: str) -> Version:
         known = {ref.name: ref for ref in refs.tags(self.house.places.folder(table.location))}
         if tag not in known:
             name = format_identifier(table.identifier)
             raise TableTagNotFoundError(f"Table {name!r} has no tag {tag!r}.{suggest(tag, known)}")
         found = known[tag]
-        return self.house.history.find(table, found.branch, found.version), found.branch
+        return self.house.history.find(table, found.branch, found.version)
 
     def _is_only_declared(self, table: Table) -> bool:
         return table.declared and self.house.history.latest(table, MAIN) is None
 
-    def _add_details(self, response: DescribeTableResponse, table: Table, version: Version | None, branch: str) -> None:
+    def _add_details(self, response: DescribeTableResponse, table: Table, version: Version | None) -> None:
         response.table = table.name
         response.namespace = list(table.namespace)
         if version is None:
@@ -98,7 +96,7 @@ class DescriptionOperations(Operations):
             response.var_schema = JsonArrowSchema(fields=[])
             response.stats = TableBasicStats(num_fragments=0, num_deleted_rows=0)
             return
-        details = self.house.details.read(table, branch, version.version)
+        details = self.house.details.read(table, version)
         response.var_schema = JsonArrowSchema.model_validate(details.schema)
         response.metadata = details.metadata
         response.stats = TableBasicStats(num_fragments=details.num_fragments, num_deleted_rows=details.num_deleted_rows)

@@ -28,7 +28,10 @@ class ListingOperations(Operations):
         size = page_size(request.limit, self.house.settings.page_limit)
         key = decode_token(_OF_NAMESPACE, request.page_token, (str,))
         found: list[str] = []
-        if current_caller().principal.role_on(namespace) is not None:
+        principal = current_caller().principal
+        if not principal.may_traverse(namespace):
+            raise missing_namespace(namespace)
+        if principal.role_on(namespace) is not None:
             found = self._read(
                 lambda connection: tables.names(
                     connection,

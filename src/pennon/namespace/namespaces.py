@@ -115,6 +115,8 @@ class NamespaceOperations(Operations):
 
     def _visible_children(self, connection: Connection, namespace: Identifier, after: str, limit: int) -> list[str]:
         principal = current_caller().principal
+        if not principal.may_traverse(namespace):
+            raise missing_namespace(namespace)
         if principal.role_on(namespace) is not None:
             names = namespaces.children(connection, namespace, after=after, limit=limit)
         else:

@@ -11,16 +11,26 @@ from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
 from pennon.core.settings import Settings, load_settings
 from pennon.lake.authority import CommitAuthority
+from pennon.lake.datasets import Datasets
 from pennon.lake.details import DetailReader
 from pennon.lake.discovery import Discovery
 from pennon.lake.history import History
+from pennon.lake.indexing import Indexer
 from pennon.lake.places import Places
 from pennon.lake.removal import Removal
+from pennon.lake.writing import Writer
 from pennon.namespace.base import House
 from pennon.namespace.batches import BatchOperations
+from pennon.namespace.branches import BranchOperations
+from pennon.namespace.columns import ColumnOperations
 from pennon.namespace.descriptions import DescriptionOperations
+from pennon.namespace.indices import IndexOperations
 from pennon.namespace.listings import ListingOperations
 from pennon.namespace.namespaces import NamespaceOperations
+from pennon.namespace.queries import QueryOperations
+from pennon.namespace.rows import RowOperations
+from pennon.namespace.statistics import StatisticsOperations
+from pennon.namespace.tags import TagOperations
 from pennon.namespace.transactions import TransactionOperations
 
 _DAY_MILLIS = 24 * 60 * 60 * 1000
@@ -32,6 +42,13 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
     DescriptionOperations,
     BatchOperations,
     TransactionOperations,
+    RowOperations,
+    QueryOperations,
+    ColumnOperations,
+    IndexOperations,
+    TagOperations,
+    BranchOperations,
+    StatisticsOperations,
     LanceNamespace,
 ):
     """Pennon in this process: ``lance_namespace.connect("pennon", {"directory": "data"})``.
@@ -60,7 +77,8 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         self.house.removal.sweep()
 
     def close(self) -> None:
-        """Give back the connections to the catalog."""
+        """Finish what is being built, and give back the connections to the catalog."""
+        self.house.indexer.close()
         self.house.database.close()
 
 
@@ -75,13 +93,25 @@ def build_house(settings: Settings) -> House:
     database = open_database(settings.database_url, pool_size=settings.database_pool_size)
     migrate(database)
     history = History(database, places)
+    authority = CommitAuthority(database, places, history, settings.manifest_cache_bytes)
+    datasets = Datasets(
+        places,
+        history,
+        authority,
+        index_cache_bytes=settings.index_cache_bytes,
+        metadata_cache_bytes=settings.metadata_cache_bytes,
+        handles=settings.dataset_handles,
+    )
     return House(
         settings=settings,
         database=database,
         places=places,
         history=history,
-        authority=CommitAuthority(database, places, history, settings.manifest_cache_bytes),
+        authority=authority,
         details=DetailReader(places, settings.detail_cache_entries),
         discovery=Discovery(database, places, enabled=settings.discover, seconds=settings.discover_seconds),
         removal=Removal(database, places),
+        datasets=datasets,
+        writer=Writer(database, places, datasets),
+        indexer=Indexer(datasets, settings.index_threads),
     )

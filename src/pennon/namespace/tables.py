@@ -20,13 +20,14 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
 
 from pennon.catalog import StillReferencedError, tables, versions
 from pennon.catalog.tables import REGISTERED, Table
-from pennon.core.identifiers import Identifier, check_identifier, check_name, format_identifier, new_id
+from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
 from pennon.lake import refs
 from pennon.lake.history import stored_versions
 from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 from pennon.namespace.base import (
     Operations,
     missing_namespace,
+    missing_table,
     note_transaction,
     parse_choice,
     request_as,
@@ -72,6 +73,7 @@ class TableOperations(Operations):
         mode = parse_choice("mode", request.mode, ("create", "overwrite"))
         require_free_hand()
         location = self.house.places.check_location(request.location)
+        self.house.removal.wait_until_free(location)
         folder = self.house.places.folder(location)
         new = Table(
             id=new_id(),
@@ -106,14 +108,14 @@ class TableOperations(Operations):
         request = request_as(RenameTableRequest, request)
         identifier = table_id(request)
         namespace = identifier[:-1] if request.new_namespace_id is None else check_identifier(request.new_namespace_id)
-        renamed = (*namespace, check_name(request.new_table_name))
+        renamed = check_identifier((*namespace, request.new_table_name))
         table = self._table(identifier)
 
         def work(connection: Connection) -> str:
             if not tables.rename(connection, table.id, renamed):
                 raise TableAlreadyExistsError(f"Table {format_identifier(renamed)!r} already exists.")
             if tables.find_by_id(connection, table.id) is None:
-                raise self._missing_table(identifier)
+                raise missing_table(connection, identifier)
             return note_transaction(connection, "RenameTable", identifier)
 
         return RenameTableResponse(transaction_id=self._write_in_namespace(renamed, work))
@@ -126,7 +128,7 @@ class TableOperations(Operations):
 
         def work(connection: Connection) -> str:
             if not tables.delete(connection, table.id):
-                raise self._missing_table(identifier)
+                raise missing_table(connection, identifier)
             self.house.removal.schedule(connection, table)
             return note_transaction(connection, "DropTable", identifier)
 
@@ -167,7 +169,7 @@ class TableOperations(Operations):
     def forget(self, connection: Connection, table: Table) -> str:
         """Remove a table's record inside a transaction and return that transaction's id."""
         if not tables.delete(connection, table.id):
-            raise self._missing_table(table.identifier)
+            raise missing_table(connection, table.identifier)
         return note_transaction(connection, "DeregisterTable", table.identifier)
 
     def plan_table(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:

@@ -60,7 +60,7 @@ class TransactionOperations(Operations):
 
         def work(connection: Connection) -> Transaction:
             before = _visible(connection, _transaction_id(request))
-            role = current_caller().principal.role_on(before.object)
+            role = current_caller().principal.role_on(before.home)
             if role is None or role < Role.WRITER:
                 raise PermissionDeniedError("This key may not alter the transaction.")
             after = before
@@ -82,7 +82,7 @@ def _transaction_id(request: DescribeTransactionRequest | AlterTransactionReques
 
 def _visible(connection: Connection, transaction_id: str) -> Transaction:
     found = transactions.find(connection, transaction_id)
-    if found is None or current_caller().principal.role_on(found.object) is None:
+    if found is None or current_caller().principal.role_on(found.home) is None:
         raise TransactionNotFoundError(f"Transaction {transaction_id!r} does not exist.")
     return found
 

@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 from lance_namespace_urllib3_client.models import CreateTableVersionEntry, TableVersion, VersionRange
 
 from pennon.catalog import versions
-from pennon.core.identifiers import format_identifier
+from pennon.core.identifiers import common_namespace, format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake import refs
 from pennon.lake.history import manifest_path, stored_versions
@@ -64,10 +64,11 @@ class VersionOperations(Operations):
             raise InvalidInputError("The batch is empty.")
         entries = [(self._table(table_id(entry)), proposal_of(entry)) for entry in request.entries]
         check_distinct(entries)
+        common = common_namespace([table.identifier for table, _ in entries])
         ids: list[str] = []
 
         def note(connection: Connection) -> str:
-            ids[:] = [note_transaction(connection, "BatchCreateTableVersions", ())]
+            ids[:] = [note_transaction(connection, "BatchCreateTableVersions", common)]
             return ids[0]
 
         committed = self.house.authority.commit(entries, note)
@@ -86,11 +87,8 @@ class VersionOperations(Operations):
         listing = _LISTING[descending]
         key = decode_token(listing, request.page_token, (int,))
         after = int(key[0]) if key else None
-        # One version more than asked tells whether a page follows; the newest alone needs no such look.
-        ahead = 0 if size == 1 and descending and after is None else 1
-        found = self.house.history.page(table, branch, after=after, descending=descending, limit=size + ahead)
-        if not ahead and found and found[0].version > 1:
-            found = [*found, found[0]]
+        # One version more than asked tells whether a page follows.
+        found = self.house.history.page(table, branch, after=after, descending=descending, limit=size + 1)
         page = cut_page(listing, found, size, lambda version: (version.version,))
         return ListTableVersionsResponse(
             versions=[self.version_model(table, version) for version in page.items], page_token=page.token
@@ -181,6 +179,8 @@ class VersionOperations(Operations):
 
 def proposal_of(request: CreateTableVersionRequest | CreateTableVersionEntry) -> Proposal:
     """Return what a request proposes to commit."""
+    if request.version > versions.HIGHEST:
+        raise InvalidInputError(f"version is {request.version}; no table gets that far.")
     return Proposal(
         version=request.version,
         manifest_path=request.manifest_path,

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
-from pydantic import BaseModel
 
 from pennon import __version__
 from pennon.catalog.schema import latest_version, schema_version
-from pennon.core.caller import Caller, Principal, set_caller
-from pennon.core.identifiers import ROOT
 from pennon.namespace import PennonNamespace
-from pennon.server.authentication import Authenticator
-from pennon.server.authorization import authorize
-from pennon.server.codec import build_request, delimiter_of, dump, parse_body
-from pennon.server.context import context_of
-from pennon.server.dialects import Remote
 from pennon.server.exchange import Exchange, Receive, Scope, Send
 from pennon.server.failures import answer_error, as_known, status_for
+from pennon.server.handling import Handler
 from pennon.server.metrics import MEDIA_TYPE, Metrics
 from pennon.server.openapi import build_document
 from pennon.server.operations import OPERATIONS, UNSUPPORTED, Operation
@@ -35,7 +25,6 @@ from pennon.server.routing import Match, Router
 logger = logging.getLogger("pennon.server")
 
 Page = Callable[[Exchange], Awaitable[None]]
-Result = TypeVar("Result")
 _CHORES_SECONDS = 3600.0
 
 
@@ -45,12 +34,8 @@ class Application:
     def __init__(self, namespace: PennonNamespace) -> None:
         self._namespace = namespace
         self._house = namespace.house
-        settings = self._house.settings
-        self._largest_body = settings.max_json_bytes
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pennon-metadata")
-        self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
+        self._handler = Handler(namespace)
         self._metrics = Metrics()
-        self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
         self._router: Router[Operation | str | Page] = Router()
         self._add_routes()
 
@@ -86,14 +71,14 @@ class Application:
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 chores.cancel()
-                self._threads.shutdown(cancel_futures=True)
+                self._handler.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     async def _do_chores(self) -> None:
         while True:
             try:
-                await self._in_thread(self._namespace.tidy)
+                await self._handler.in_thread(self._namespace.tidy)
             except Exception:
                 logger.exception("the hourly chores failed; they are tried again in an hour")
             await asyncio.sleep(_CHORES_SECONDS)
@@ -110,9 +95,11 @@ class Application:
             elif target is not None:
                 name = target if isinstance(target, str) else "page"
             status = await self._dispatch(exchange, match, target)
-        except Exception as error:  # noqa: BLE001 (every failure gets an answer)
+        except Exception as error:
             known = as_known(error, exchange)
-            status = status_for(known)
+            status = status_for(known, name, exchange)
+            if exchange.started:
+                raise  # the head of the answer is out; all that can be told is that the rest will not come
             await answer_error(exchange, known, status)
         finally:
             self._metrics.in_flight.dec()
@@ -123,7 +110,7 @@ class Application:
     ) -> int:
         if isinstance(target, Operation):
             assert match is not None  # noqa: S101 (a target comes with its match)
-            return await self._operate(target, exchange, match.values)
+            return await self._handler.handle(target, exchange, match.values)
         if isinstance(target, str):
             raise UnsupportedOperationError(f"{target} is not offered by this version of Pennon.")
         if target is not None:
@@ -138,65 +125,11 @@ class Application:
         await answer_error(exchange, error, status)
         return status
 
-    async def _operate(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
-        raw = b"" if operation.method == "GET" else await exchange.body(self._largest_body)
-        body = parse_body(raw)
-        remote = Remote(operation, exchange)
-        remote.read(body)
-        instant = operation.instant and self._instant and not remote.wants_details
-        principal = await self._recognise(exchange, body)
-        request = build_request(operation, exchange, body, values)
-        remote.open_token(request)
-        authorize(operation, principal, request)
-        context = context_of(exchange, body) if operation.changes else {}
-        set_caller(Caller(principal, exchange.request_id, context))
-        run = self._bind(operation, exchange, request, remote)
-        response = run() if instant and not self._needs_time(operation, request) else await self._in_thread(run)
-        remote.close_token(response)
-        if operation.changes:
-            logger.info(
-                "%s %s by %s (request %s) %s",
-                operation.id,
-                values.get("id", b"").decode("latin-1"),
-                principal.name,
-                exchange.request_id,
-                context or "",
-            )
-        await exchange.answer(operation.status, b"" if operation.response is None else dump(response))
-        return operation.status
-
-    async def _recognise(self, exchange: Exchange, body: dict[str, Any]) -> Principal:
-        if self._house.database.embedded:
-            return self._authenticator.recognise(exchange, body)
-        return await self._in_thread(partial(self._authenticator.recognise, exchange, body))
-
-    def _bind(
-        self, operation: Operation, exchange: Exchange, request: BaseModel, remote: Remote
-    ) -> Callable[[], BaseModel]:
-        method = getattr(self._namespace, operation.handler)
-        if operation.id == "ListAllTables":
-            if remote.lists_root:
-                return partial(self._namespace.list_tables, request)  # type: ignore[arg-type]
-            return partial(method, request, delimiter_of(exchange))
-        return partial(method, request)
-
-    def _needs_time(self, operation: Operation, request: Any) -> bool:
-        """Tell whether an operation that is usually instant has to look at storage this time."""
-        if operation.id == "DescribeTable":
-            return bool(request.load_detailed_metadata) or request.tag is not None
-        if operation.id == "ListAllTables" or (operation.id == "ListTables" and tuple(request.id or ()) == ROOT):
-            return self._house.discovery.is_due()
-        return False
-
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
-
     async def _answer_health(self, exchange: Exchange) -> None:
         await exchange.answer(200, json.dumps({"status": "ok", "version": __version__}).encode())
 
     async def _answer_readiness(self, exchange: Exchange) -> None:
-        version = await self._in_thread(partial(schema_version, self._house.database))
+        version = await self._handler.in_thread(partial(schema_version, self._house.database))
         ready = version == latest_version()
         body = {"status": "ready" if ready else "not ready", "schema_version": version}
         await exchange.answer(200 if ready else 503, json.dumps(body).encode())

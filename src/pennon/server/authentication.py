@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 
@@ -66,10 +66,18 @@ def _refuse_strangers(exchange: Exchange) -> None:
     """Keep web pages from using a server without keys through their visitor's browser."""
     host = exchange.headers.get("host", "")
     origin = exchange.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _parts_of(origin).netloc != host:
         raise PermissionDeniedError("Requests from other web sites are refused while no API key is configured.")
-    if host and not _is_own_name(urlsplit(f"//{host}").hostname or ""):
+    if host and not _is_own_name(_parts_of(f"//{host}").hostname or ""):
         raise PermissionDeniedError("Address this server as localhost or by its IP while no API key is configured.")
+
+
+def _parts_of(address: str) -> SplitResult:
+    """Return the parts of an address; of one that cannot be read, none."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _is_own_name(hostname: str) -> bool:

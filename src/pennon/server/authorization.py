@@ -24,7 +24,7 @@ def authorize(operation: Operation, principal: Principal, request: Any) -> None:
         return
     permission = operation.permission
     for identifier in permission.objects(request):
-        role = principal.role_on(identifier)
+        role = principal.role_on(identifier if permission.kind == "namespace" else identifier[:-1])
         if role is None and not _on_the_way(operation, principal, identifier):
             raise _hidden(permission.kind, identifier)
         if permission.role > (role or Role.READER):

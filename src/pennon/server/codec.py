@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pennon.server.operations import Operation
 
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 
 def _boolean(name: str, text: str) -> bool:
@@ -29,10 +31,7 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def _integer(name: str, text: str) -> int:
-    try:
-        value = int(text) if text.isascii() else None
-    except ValueError:
-        value = None
+    value = int(text) if _INTEGER.fullmatch(text) else None
     if value is None or abs(value) >= 2**63:
         raise InvalidInputError(f"The query parameter {name!r} must be a 64-bit integer.")
     return value
@@ -51,6 +50,17 @@ QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
     "limit": (int, _integer),
     "load_detailed_metadata": (bool, _boolean),
     "page_token": (str, _text),
+    "mode": (str, _text),
+    "on": (str, _text),
+    "properties": (str, _text),
+    "storage_options": (str, _text),
+    "timeout": (str, _text),
+    "use_index": (bool, _boolean),
+    "when_matched_update_all": (bool, _boolean),
+    "when_matched_update_all_filt": (str, _text),
+    "when_not_matched_by_source_delete": (bool, _boolean),
+    "when_not_matched_by_source_delete_filt": (str, _text),
+    "when_not_matched_insert_all": (bool, _boolean),
     "with_table_uri": (bool, _boolean),
 }
 
@@ -75,10 +85,10 @@ def delimiter_of(exchange: Exchange) -> str:
     return exchange.query.get("delimiter", DEFAULT_DELIMITER)
 
 
-def build_request(
+def state_request(
     operation: Operation, exchange: Exchange, body: dict[str, Any], values: dict[str, bytes]
-) -> BaseModel:
-    """Return the model of a request out of its path, query and body."""
+) -> dict[str, Any]:
+    """Return all that a request states: its body, with the identifier of its path and the parameters of its query."""
     if "id" in values:
         text = decode_segment(values["id"])
         in_one_piece = operation.tag == "Transaction"
@@ -87,14 +97,23 @@ def build_request(
         if stated is not None and stated != identifier:
             raise InvalidInputError("The id in the body is not the one in the path.")
         body["id"] = identifier
+    if "index_name" in values:
+        body["index_name"] = decode_segment(values["index_name"])
     query = exchange.query
     for name in operation.query:
         text = query.get(name, "")
         if name in query and not (name == "page_token" and not text):
             body[name] = QUERY_PARAMETERS[name][1](name, text)
+    if "on" in operation.query:
+        body["on"] = exchange.all_of("on")
+    return body
+
+
+def build_request(operation: Operation, stated: dict[str, Any]) -> BaseModel:
+    """Return what a request states as its model."""
     assert operation.request is not None  # noqa: S101 (the table says so for every row that is built)
     try:
-        return operation.request.model_validate(body)
+        return operation.request.model_validate(stated)
     except ValidationError as error:
         raise invalid_request(error) from None
 

@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 _LISTING = "tables"
 
 
+def is_remote(exchange: Exchange) -> bool:
+    """Tell whether LanceDB's remote client asks, on a table's route."""
+    return "delimiter" not in exchange.query and exchange.raw_path.endswith(b"/")
+
+
 class Remote:
     """Translates between LanceDB's remote client and the specification, for one request."""
 
     def __init__(self, operation: Operation, exchange: Exchange) -> None:
-        plain = "delimiter" not in exchange.query
-        slashed = exchange.raw_path.endswith(b"/")
-        self._details = operation.id == "DescribeTable" and plain and slashed
-        self._root_listing = operation.id == "ListAllTables" and plain and slashed
-        self._names = self._root_listing or (operation.id == "ListTables" and plain)
+        #: Whether the client is LanceDB's own.
+        self.is_remote = is_remote(exchange)
+        self._details = operation.id == "DescribeTable" and self.is_remote
+        self._root_listing = operation.id == "ListAllTables" and self.is_remote
+        self._names = self._root_listing or (operation.id == "ListTables" and "delimiter" not in exchange.query)
         self._rename = operation.id == "RenameTable"
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,11 +15,17 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+Headers = tuple[tuple[bytes, bytes], ...]
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class BodyTooLargeError(InvalidInputError):
     """The body is larger than the settings allow."""
+
+
+class ClientGoneError(InvalidInputError):
+    """The client went away in the middle of its request."""
 
 
 class Exchange:
@@ -36,6 +43,9 @@ class Exchange:
         self.request_id = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         self._query_string: bytes = scope["query_string"]
         self._query: dict[str, str] | None = None
+        #: Whether the head of an answer was sent.
+        self.started = False
+        self._gone: asyncio.Task[None] | None = None
         self._receive = receive
         self._send = send
 
@@ -50,35 +60,62 @@ class Exchange:
                 raise InvalidInputError("The query string is not valid UTF-8.") from None
         return self._query
 
+    def all_of(self, name: str) -> list[str]:
+        """Return every value of a query parameter that may be given several times."""
+        text = self._query_string.decode("ascii", errors="replace")
+        return [value for key, value in parse_qsl(text, keep_blank_values=True) if key == name]
+
     @property
     def path(self) -> str:
         """The path, as the client wrote it."""
         return self.raw_path.decode("latin-1")
 
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body, or refuse it: by its announced length before any of it is read."""
+    async def chunks(self, limit: int | None) -> AsyncIterator[bytes]:
+        """Give the body as it comes, or refuse it: by its announced length before any of it is read.
+
+        Raises ``ClientGoneError`` when the connection ends before the body does.
+        """
         announced = self.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > limit:
+        if limit is not None and announced.isdigit() and int(announced) > limit:
             raise BodyTooLargeError(f"The body has {announced} bytes; {limit} are allowed.")
-        message = await self._receive()
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body"):
-            return body
-        parts, size = [body], len(body)
-        while message.get("more_body"):
+        size, more = 0, True
+        while more:
             message = await self._receive()
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError("The connection ended before the body was complete.")
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if limit is not None and size > limit:
                 raise BodyTooLargeError(f"The body has more than {limit} bytes, the most that is allowed.")
-        return b"".join(parts)
+            yield chunk
+            more = message.get("more_body", False)
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body."""
+        parts = [chunk async for chunk in self.chunks(limit)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
+        """Send the head of an answer whose body follows in pieces."""
+        head = [(b"x-request-id", self.request_id.encode()), (b"content-type", media_type), *headers]
+        self.started = True
+        self._gone = asyncio.ensure_future(self._wait_for_end())
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+
+    def client_is_gone(self) -> bool:
+        """Tell whether nobody waits any more for the answer that was started."""
+        return self._gone is not None and self._gone.done()
+
+    async def _wait_for_end(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def send(self, content: bytes, *, more: bool) -> None:
+        """Send a piece of the body; waits while the client is behind."""
+        await self._send({"type": "http.response.body", "body": content, "more_body": more})
 
     async def answer(
-        self,
-        status: int,
-        body: bytes,
-        media_type: bytes = b"application/json",
-        headers: tuple[tuple[bytes, bytes], ...] = (),
+        self, status: int, body: bytes, media_type: bytes = b"application/json", headers: Headers = ()
     ) -> None:
         """Send an answer whole."""
         head = [

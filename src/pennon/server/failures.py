@@ -10,10 +10,13 @@ from lance_namespace.errors import (
     InternalError,
     LanceNamespaceError,
     ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableColumnNotFoundError,
     UnauthenticatedError,
 )
 
 from pennon.core.errors import advice_for, status_of
+from pennon.server.dialects import is_remote
 from pennon.server.exchange import BodyTooLargeError
 
 if TYPE_CHECKING:
@@ -32,9 +35,18 @@ def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
     return InternalError("Something unexpected went wrong; the server's log says what, under this request id.")
 
 
-def status_for(error: LanceNamespaceError) -> int:
-    """Return the HTTP status of an error."""
-    return 413 if isinstance(error, BodyTooLargeError) else status_of(error)
+def status_for(error: LanceNamespaceError, operation: str, exchange: Exchange) -> int:
+    """Return the HTTP status of an error.
+
+    LanceDB's remote client goes by the status alone: it knows a table that exists by 400, and takes every 404 for a
+    missing table.
+    """
+    if isinstance(error, BodyTooLargeError):
+        return 413
+    misleading = isinstance(error, TableColumnNotFoundError) or (
+        isinstance(error, TableAlreadyExistsError) and operation == "CreateTable"
+    )
+    return 400 if misleading and is_remote(exchange) else status_of(error)
 
 
 async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int) -> None:

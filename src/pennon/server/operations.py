@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import lance_namespace as ln
 from pydantic import BaseModel
 
 from pennon.core.caller import Role
 from pennon.core.identifiers import Identifier, check_identifier
+from pennon.server import bindings
+from pennon.server.bindings import Binding
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,39 @@ class Operation:
     summary: str = ""
     #: Answered from the catalog alone: may run on the event loop when the catalog is embedded.
     instant: bool = False
+    #: How an operation on data is called; without it, the handler takes the request.
+    binding: Binding | None = None
+    #: Whether the body is an Arrow stream; "either" where JSON will do as well.
+    arrow: bool | Literal["either"] = False
+    #: What the answer is: an object, a bare JSON value, or Arrow batches.
+    answer: Literal["object", "value", "batches"] = "object"
+
+    @property
+    def long(self) -> bool:
+        """Whether the operation works on data, and so on the threads for that."""
+        return self.id in _ON_DATA
 
     @property
     def changes(self) -> bool:
         """Whether the operation changes anything."""
         return self.permission.role > Role.READER
+
+
+_ON_DATA = frozenset(
+    {
+        "AlterTableAlterColumns",
+        "AlterTableDropColumns",
+        "CreateTableBranch",
+        "DeleteFromTable",
+        "DeleteTableBranch",
+        "DropTableIndex",
+        "GetTableStats",
+        "ListTableIndices",
+        "UpdateFieldMetadata",
+        "UpdateTable",
+        "UpdateTableSchemaMetadata",
+    }
+)
 
 
 def _own(request: Any) -> list[Identifier]:
@@ -197,6 +227,136 @@ OPERATIONS: tuple[Operation, ...] = (
         Permission(Role.WRITER, _batch, "table"),
         summary="Commit operations on several tables together.",
     ),
+    _table(
+        "CreateTable",
+        "create",
+        _WRITE_TABLE,
+        "Create a table from an Arrow stream.",
+        query=("mode", "properties", "storage_options"),
+        binding=bindings.create_table,
+        arrow=True,
+    ),
+    _table(
+        "InsertIntoTable",
+        "insert",
+        _WRITE_TABLE,
+        "Append an Arrow stream to a table, or replace its rows.",
+        query=("mode", "branch"),
+        binding=bindings.insert_into_table,
+        arrow=True,
+    ),
+    _table(
+        "MergeInsertIntoTable",
+        "merge_insert",
+        _WRITE_TABLE,
+        "Upsert an Arrow stream.",
+        query=(
+            "on",
+            "when_matched_update_all",
+            "when_matched_update_all_filt",
+            "when_not_matched_insert_all",
+            "when_not_matched_by_source_delete",
+            "when_not_matched_by_source_delete_filt",
+            "timeout",
+            "use_index",
+            "branch",
+        ),
+        binding=bindings.merge_insert_into_table,
+        arrow=True,
+    ),
+    _table("UpdateTable", "update", _WRITE_TABLE, "Update rows."),
+    _table("DeleteFromTable", "delete", _WRITE_TABLE, "Delete rows."),
+    _table(
+        "QueryTable",
+        "query",
+        _READ_TABLE,
+        "Query a table.",
+        response=None,
+        binding=bindings.query_table,
+        answer="batches",
+    ),
+    _table(
+        "CountTableRows",
+        "count_rows",
+        _READ_TABLE,
+        "Count rows.",
+        response=None,
+        binding=bindings.count_table_rows,
+        answer="value",
+    ),
+    _table(
+        "ExplainTableQueryPlan",
+        "explain_plan",
+        _READ_TABLE,
+        "Explain how a query would be answered.",
+        response=None,
+        binding=bindings.explain_table_query_plan,
+        answer="value",
+    ),
+    _table(
+        "AnalyzeTableQueryPlan",
+        "analyze_plan",
+        _READ_TABLE,
+        "Run a query and tell what each step took.",
+        response=None,
+        binding=bindings.analyze_table_query_plan,
+        answer="value",
+    ),
+    _table(
+        "AlterTableAddColumns",
+        "add_columns",
+        _WRITE_TABLE,
+        "Add columns.",
+        binding=bindings.alter_table_add_columns,
+        query=("branch",),
+        arrow="either",
+    ),
+    _table("AlterTableAlterColumns", "alter_columns", _WRITE_TABLE, "Alter columns."),
+    _table("AlterTableDropColumns", "drop_columns", _WRITE_TABLE, "Drop columns."),
+    _table("UpdateFieldMetadata", "update_field_metadata", _WRITE_TABLE, "Change the metadata of fields."),
+    _table("UpdateTableSchemaMetadata", "schema_metadata/update", _WRITE_TABLE, "Replace the schema's metadata."),
+    _table("GetTableStats", "stats", _READ_TABLE, "Return a table's statistics."),
+    _table(
+        "RestoreTable", "restore", _WRITE_TABLE, "Make an earlier version the newest.", binding=bindings.restore_table
+    ),
+    _table(
+        "CreateTableIndex",
+        "create_index",
+        _WRITE_TABLE,
+        "Start building an index.",
+        binding=bindings.create_table_index,
+        tag="Index",
+    ),
+    _table(
+        "CreateTableScalarIndex",
+        "create_scalar_index",
+        _WRITE_TABLE,
+        "Start building a scalar index.",
+        request=ln.CreateTableIndexRequest,
+        binding=bindings.create_table_index,
+        tag="Index",
+    ),
+    _table("ListTableIndices", "index/list", _READ_TABLE, "List a table's indices.", tag="Index", query=_PAGED),
+    _table(
+        "DescribeTableIndexStats", "index/{index_name}/stats", _READ_TABLE, "Tell what an index covers.", tag="Index"
+    ),
+    _table("DropTableIndex", "index/{index_name}/drop", _WRITE_TABLE, "Drop an index.", tag="Index", query=("branch",)),
+    _table(
+        "ListTableTags",
+        "tags/list",
+        _READ_TABLE,
+        "List a table's tags.",
+        tag="Tag",
+        query=_PAGED,
+        binding=bindings.list_table_tags,
+    ),
+    _table("GetTableTagVersion", "tags/version", _READ_TABLE, "Return the version a tag points to.", tag="Tag"),
+    _table("CreateTableTag", "tags/create", _WRITE_TABLE, "Create a tag.", tag="Tag"),
+    _table("DeleteTableTag", "tags/delete", _WRITE_TABLE, "Delete a tag.", tag="Tag"),
+    _table("UpdateTableTag", "tags/update", _WRITE_TABLE, "Move a tag.", tag="Tag"),
+    _table("ListTableBranches", "branches/list", _READ_TABLE, "List a table's branches.", tag="Branch", query=_PAGED),
+    _table("CreateTableBranch", "branches/create", _WRITE_TABLE, "Create a branch.", tag="Branch"),
+    _table("DeleteTableBranch", "branches/delete", _WRITE_TABLE, "Delete a branch.", tag="Branch"),
     _operation(
         "DescribeTransaction",
         "POST",
@@ -218,36 +378,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 #: Operations of the protocol that this Pennon answers with "unsupported": their routes, so that the answer is typed.
 UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "RestoreTable": ("POST", f"{_T}/restore"),
-    "UpdateTableSchemaMetadata": ("POST", f"{_T}/schema_metadata/update"),
-    "AlterTableAlterColumns": ("POST", f"{_T}/alter_columns"),
-    "UpdateFieldMetadata": ("POST", f"{_T}/update_field_metadata"),
-    "AlterTableDropColumns": ("POST", f"{_T}/drop_columns"),
-    "GetTableStats": ("POST", f"{_T}/stats"),
-    "InsertIntoTable": ("POST", f"{_T}/insert"),
-    "MergeInsertIntoTable": ("POST", f"{_T}/merge_insert"),
-    "UpdateTable": ("POST", f"{_T}/update"),
-    "DeleteFromTable": ("POST", f"{_T}/delete"),
-    "QueryTable": ("POST", f"{_T}/query"),
-    "CountTableRows": ("POST", f"{_T}/count_rows"),
-    "CreateTable": ("POST", f"{_T}/create"),
-    "ExplainTableQueryPlan": ("POST", f"{_T}/explain_plan"),
-    "AnalyzeTableQueryPlan": ("POST", f"{_T}/analyze_plan"),
-    "AlterTableAddColumns": ("POST", f"{_T}/add_columns"),
     "AlterTableBackfillColumns": ("POST", f"{_T}/backfill_column"),
     "RefreshMaterializedView": ("POST", "/v1/materialized_view/{id}/refresh"),
     "CreateMaterializedView": ("POST", "/v1/materialized_view/{id}/create"),
-    "CreateTableIndex": ("POST", f"{_T}/create_index"),
-    "CreateTableScalarIndex": ("POST", f"{_T}/create_scalar_index"),
-    "ListTableIndices": ("POST", f"{_T}/index/list"),
-    "DescribeTableIndexStats": ("POST", f"{_T}/index/{{index_name}}/stats"),
-    "DropTableIndex": ("POST", f"{_T}/index/{{index_name}}/drop"),
-    "ListTableTags": ("POST", f"{_T}/tags/list"),
-    "GetTableTagVersion": ("POST", f"{_T}/tags/version"),
-    "CreateTableTag": ("POST", f"{_T}/tags/create"),
-    "DeleteTableTag": ("POST", f"{_T}/tags/delete"),
-    "UpdateTableTag": ("POST", f"{_T}/tags/update"),
-    "ListTableBranches": ("POST", f"{_T}/branches/list"),
-    "CreateTableBranch": ("POST", f"{_T}/branches/create"),
-    "DeleteTableBranch": ("POST", f"{_T}/branches/delete"),
 }

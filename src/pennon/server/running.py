@@ -29,12 +29,15 @@ def is_loopback(host: str) -> bool:
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound, but not yet listening."""
+    bound = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise SettingsError(
             f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port."
         ) from error

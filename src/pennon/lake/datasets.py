@@ -1,0 +1,89 @@
+"""Open datasets: one shared session with bounded caches, and handles of versions that cannot change."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import lance
+from cachetools import LRUCache
+from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
+
+from pennon.core.identifiers import format_identifier
+from pennon.lake.committer import TableCommitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
+    from pennon.lake.authority import CommitAuthority
+    from pennon.lake.history import History
+    from pennon.lake.places import Places
+
+
+class Datasets:
+    """Opens tables for reading, pinned to a version, and for writing, through the commit authority."""
+
+    def __init__(
+        self,
+        places: Places,
+        history: History,
+        authority: CommitAuthority,
+        *,
+        index_cache_bytes: int,
+        metadata_cache_bytes: int,
+        handles: int,
+    ) -> None:
+        self._places = places
+        self._history = history
+        self._authority = authority
+        self.session = lance.Session(
+            index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes
+        )
+        self._lock = Lock()
+        self._handles: LRUCache[tuple[str, str, int], Any] = LRUCache(handles)
+
+    def at(self, table: Table, branch: str, version: int | None) -> Any:
+        """Return the dataset at a version, by default the newest; reads through it never move."""
+        if version is None:
+            newest = self._history.latest(table, branch)
+            if newest is None:
+                name = format_identifier(table.identifier)
+                raise TableNotFoundError(f"Table {name!r} is declared, but has no data yet.")
+            version = newest.version
+        else:
+            self._history.find(table, branch, version)
+        key = (table.id, branch, version)
+        with self._lock:
+            known = self._handles.get(key)
+        if known is None:
+            known = self._open(table, branch, version)
+            with self._lock:
+                self._handles[key] = known
+        return known
+
+    def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
+        """Return the newest dataset of a branch and the committer its commits go through."""
+        committer = self.committer(table, note)
+        if table.managed:
+            dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
+        else:
+            dataset = lance.dataset(table.location, storage_options=self._places.options or None, session=self.session)
+        return (dataset.checkout_version((branch, None)) if branch else dataset), committer
+
+    def committer(self, table: Table, note: Callable[[Connection], str]) -> TableCommitter:
+        """Return a committer for one incarnation of a table."""
+        folder = self._places.folder(table.location)
+        return TableCommitter(table, folder, self._places.options, self._history, self._authority, note)
+
+    def _open(self, table: Table, branch: str, version: int) -> Any:
+        options = self._places.options or None
+        try:
+            if branch:
+                main = lance.dataset(table.location, storage_options=options, session=self.session)
+                return main.checkout_version((branch, version))
+            return lance.dataset(table.location, version=version, storage_options=options, session=self.session)
+        except ValueError as error:
+            name = format_identifier(table.identifier)
+            raise TableVersionNotFoundError(f"Table {name!r} has no readable version {version}.") from error

@@ -1,0 +1,233 @@
+"""Building indices beside the requests that ask for them, and telling how far they reach."""
+
+from __future__ import annotations
+
+import json
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace import DescribeTableIndexStatsResponse
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    LanceNamespaceError,
+    TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+)
+from lance_namespace_urllib3_client.models import IndexContent
+
+from pennon.core.errors import suggest
+from pennon.lake.problems import plain, translate, typed_errors
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.lake.datasets import Datasets
+
+logger = logging.getLogger("pennon.lake")
+
+VECTOR_TYPES = frozenset({"IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"})
+SCALAR_TYPES = {"BTREE": "BTREE", "BITMAP": "BITMAP", "LABEL_LIST": "LABEL_LIST", "NGRAM": "NGRAM", "FTS": "INVERTED"}
+_SPELLINGS = {"INVERTED": "FTS", "LABELLIST": "LABEL_LIST", "SCALAR": "BTREE"}
+_VECTOR_OPTIONS = (
+    "num_partitions",
+    "num_sub_vectors",
+    "num_bits",
+    "sample_rate",
+    "max_iterations",
+    "target_partition_size",
+    "m",
+    "ef_construction",
+)
+_TEXT_OPTIONS = (
+    "base_tokenizer",
+    "language",
+    "with_position",
+    "max_token_length",
+    "lower_case",
+    "stem",
+    "remove_stop_words",
+    "custom_stop_words",
+    "ascii_folding",
+    "min_ngram_length",
+    "max_ngram_length",
+    "prefix_only",
+    "block_size",
+    "lance_tokenizer",
+    "split_identifiers",
+    "split_on_numerics",
+    "preserve_original",
+    "index_operators",
+)
+#: A small index is built while its request waits, so that its mistakes are answered at once.
+_PATIENCE_SECONDS = 0.5
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class _Build:
+    name: str
+    column: str
+    kind: str
+    done: Future[None]
+    failure: str | None = None
+
+
+class Indexer:
+    """Builds indices on threads of its own."""
+
+    def __init__(self, datasets: Datasets, threads: int) -> None:
+        self._datasets = datasets
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pennon-index")
+        self._lock = Lock()
+        self._builds: dict[Key, _Build] = {}
+
+    def start(self, table: Table, branch: str, options: dict[str, Any], *, replace: bool) -> None:
+        """Start building an index; what is plainly wrong is raised at once."""
+        kind = index_kind(options.get("index_type"))
+        column = str(options.get("column") or "")
+        dataset = self._datasets.at(table, branch, None)
+        _check_column(dataset, column)
+        name = options.get("name") or f"{column.replace('`', '').replace('.', '_')}_idx"
+        if not replace and name in {index.name for index in dataset.describe_indices()}:
+            raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}.")
+        key = (table.id, branch, name)
+        with self._lock:
+            running = self._builds.get(key)
+            if running is not None and not running.done.done():
+                raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
+            build = _Build(name, column, kind, Future())
+            self._builds[key] = build
+        self._threads.submit(self._run, key, build, table, branch, {**options, "name": name})
+        with suppress(NotYetError):
+            build.done.result(_PATIENCE_SECONDS)
+
+    def under_way(self, table: Table, branch: str, dataset: Any) -> list[IndexContent]:
+        """Return the indices of a branch that are being built."""
+        with self._lock:
+            builds = [b for key, b in self._builds.items() if key[:2] == (table.id, branch) and not b.done.done()]
+        return [
+            IndexContent(
+                index_name=build.name,
+                index_uuid="",
+                columns=[build.column],
+                status="building",
+                index_type=build.kind,
+                num_indexed_rows=0,
+                num_unindexed_rows=dataset.count_rows(),
+            )
+            for build in builds
+        ]
+
+    def failure(self, table: Table, branch: str, name: str) -> str | None:
+        """Return why the last build of an index failed, if it did."""
+        with self._lock:
+            build = self._builds.get((table.id, branch, name))
+        return build.failure if build else None
+
+    def close(self) -> None:
+        """Stop taking work; a build under way is finished first."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _run(self, key: Key, build: _Build, table: Table, branch: str, options: dict[str, Any]) -> None:
+        try:
+            # The request has recorded its transaction; the commit of the index needs none of its own.
+            dataset, _ = self._datasets.for_writing(table, branch, lambda _: "")
+            with typed_errors():
+                build_index(dataset, build.kind, options)
+        except Exception as error:  # noqa: BLE001 (told to whoever asks for the index)
+            build.failure = plain(str(error)) or type(error).__name__
+            logger.warning("building index %s failed: %s", build.name, build.failure)
+            known = error if isinstance(error, LanceNamespaceError) else translate(error)
+            build.done.set_exception(known or InvalidTableStateError(f"The index could not be built: {build.failure}"))
+            return
+        with self._lock:
+            self._builds.pop(key, None)
+        build.done.set_result(None)
+
+
+def index_kind(given: Any) -> str:
+    """Return the name of an index type in any of its spellings."""
+    if not isinstance(given, str):
+        raise InvalidInputError("index_type must be text.")
+    kind = _SPELLINGS.get(given.upper(), given.upper())
+    if kind in VECTOR_TYPES or kind in SCALAR_TYPES:
+        return kind
+    known = sorted([*VECTOR_TYPES, *SCALAR_TYPES])
+    raise InvalidInputError(f"index_type {given!r} is not one of {', '.join(known)}.{suggest(kind, known)}")
+
+
+def build_index(dataset: Any, kind: str, options: dict[str, Any]) -> None:
+    """Build an index and commit it."""
+    column, name = options["column"], options["name"]
+    if kind in VECTOR_TYPES:
+        given = {key: options[key] for key in _VECTOR_OPTIONS if options.get(key) is not None}
+        metric = options.get("distance_type") or options.get("metric_type") or "l2"
+        dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
+        return
+    given = {key: options[key] for key in _TEXT_OPTIONS if kind == "FTS" and options.get(key) is not None}
+    dataset.create_scalar_index(column, SCALAR_TYPES[kind], name=name, replace=True, **given)
+
+
+def describe_indices(dataset: Any) -> list[IndexContent]:
+    """Return the indices of a dataset with their coverage in live rows."""
+    live = _live_rows(dataset)
+    return [_content(index, live) for index in dataset.describe_indices()]
+
+
+def index_stats(dataset: Any, name: str) -> DescribeTableIndexStatsResponse:
+    """Return the coverage of one index."""
+    index = next(found for found in dataset.describe_indices() if found.name == name)
+    content = _content(index, _live_rows(dataset))
+    details = json.loads(content.index_details) if content.index_details else {}
+    return DescribeTableIndexStatsResponse(
+        index_type=content.index_type,
+        num_indexed_rows=content.num_indexed_rows,
+        num_unindexed_rows=content.num_unindexed_rows,
+        num_indices=content.num_segments,
+        distance_type=str(details["metric_type"]).lower() if details.get("metric_type") else None,
+    )
+
+
+def _live_rows(dataset: Any) -> dict[int, int]:
+    """Return the number of rows that are not deleted, by fragment."""
+    return {f.fragment_id: f.physical_rows - f.num_deletions for f in dataset.get_fragments()}
+
+
+def _content(index: Any, live: dict[int, int]) -> IndexContent:
+    segments = list(index.segments)
+    covered = {fragment for segment in segments for fragment in segment.fragment_ids}
+    indexed = sum(rows for fragment, rows in live.items() if fragment in covered)
+    created = [segment.created_at for segment in segments if segment.created_at]
+    return IndexContent(
+        index_name=index.name,
+        index_uuid=str(segments[0].uuid) if segments else "",
+        columns=list(index.field_names),
+        status="done",
+        index_type=_friendly(index),
+        type_url=index.type_url,
+        num_indexed_rows=indexed,
+        num_unindexed_rows=sum(live.values()) - indexed,
+        num_segments=len(segments),
+        size_bytes=index.total_size_bytes,
+        created_at=min(created) if created else None,
+        index_details=json.dumps(index.details) if index.details else None,
+    )
+
+
+def _friendly(index: Any) -> str:
+    kind = str(index.index_type).upper()
+    return _SPELLINGS.get(kind, kind)
+
+
+def _check_column(dataset: Any, column: str) -> None:
+    names = dataset.schema.names
+    if not column:
+        raise InvalidInputError("The request names no column.")
+    if column not in names and "." not in column and "`" not in column:
+        raise TableColumnNotFoundError(f"There is no column {column!r}.{suggest(column, names)}")

@@ -1,0 +1,105 @@
+"""What Lance says went wrong, as the protocol's errors: the name of the thing, and never a path of the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableIndexNotFoundError,
+    TableSchemaValidationError,
+    TableTagAlreadyExistsError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from pennon.core.errors import suggest
+
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], LanceNamespaceError]]
+
+#: Where in its own source Lance noticed: of no use to a caller.
+_ORIGIN = re.compile(r",? (?:location: )?/\S+\.rs:\d+:\d+")
+_PREFIX = re.compile(r"^(?:(?:Wrapped error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+")
+_PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
+
+
+def _column(match: re.Match[str]) -> LanceNamespaceError:
+    name = match["name"].strip('"`')
+    known = match.groupdict().get("known") or ""
+    nearest = suggest(name, [field.strip() for field in known.split(",") if not field.strip().startswith("_")])
+    return TableColumnNotFoundError(f"There is no column {name!r}.{nearest}")
+
+
+def _rule(pattern: str, make: Callable[[re.Match[str]], LanceNamespaceError]) -> Rule:
+    return re.compile(pattern, re.DOTALL), make
+
+
+_RULES: tuple[Rule, ...] = (
+    _rule(r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?(?:,|$|\s)", _column),
+    _rule(r"[Cc]olumn ['\"]?(?P<name>[^'\" ]+)['\"]? does not exist", _column),
+    _rule(r"key column '(?P<name>[^']+)' does not exist", _column),
+    _rule(r"Embedding column (?P<name>.+) is not in the dataset", _column),
+    _rule(r"field path '(?P<name>[^']+)' does not exist", _column),
+    _rule(r"'?(?P<name>[^' ]+) not found in schema", _column),
+    _rule(
+        r"(?:Append with different schema|fields did not match|should have type|schema mismatch)",
+        lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
+    ),
+    _rule(
+        r"(?:non-nullable|declared as non-null|contains null)",
+        lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
+    ),
+    _rule(r"index not found: name=(?P<name>\S+?),", lambda m: TableIndexNotFoundError(f"No index {m['name']!r}.")),
+    _rule(r"tag (?P<name>\S+) already exists", lambda m: TableTagAlreadyExistsError(f"Tag {m['name']!r} exists.")),
+    _rule(r"tag (?P<name>\S+) does not exist", lambda m: TableTagNotFoundError(f"There is no tag {m['name']!r}.")),
+    _rule(r"[Bb]ranch (?P<name>\S+) does not exist", lambda m: TableBranchNotFoundError(f"No branch {m['name']!r}.")),
+    _rule(r"version (?P<name>\S+) does not exist", lambda m: TableVersionNotFoundError(f"No version {m['name']}.")),
+    _rule(
+        r"(?:Retryable commit conflict|Too many concurrent writers|commit conflict|Incompatible transaction)",
+        lambda _: ConcurrentModificationError("Other writers changed the same rows at the same time; try again."),
+    ),
+    _rule(
+        r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error)",
+        lambda m: InvalidInputError(plain(m.string)),
+    ),
+)
+
+
+def plain(message: str) -> str:
+    """Return what Lance says without its own source positions and without paths of the server."""
+    text = _ORIGIN.sub("", message)
+    text = _PREFIX.sub("", text).split("\n", 1)[0].strip()
+    text = _PATH.sub("…", text)
+    return text[:500]
+
+
+def translate(error: BaseException) -> LanceNamespaceError | None:
+    """Return the protocol's error for what Lance raised; none when it is not about the request."""
+    message = str(error)
+    for pattern, make in _RULES:
+        match = pattern.search(message)
+        if match is not None:
+            return make(match)
+    if isinstance(error, (ValueError, TypeError, KeyError, NotImplementedError)):
+        return InvalidInputError(plain(message) or "The request cannot be carried out.")
+    return None
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Raise the protocol's errors for those of Lance inside the block."""
+    try:
+        yield
+    except LanceNamespaceError:
+        raise
+    except (ValueError, TypeError, KeyError, OSError, RuntimeError, NotImplementedError) as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error

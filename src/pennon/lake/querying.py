@@ -1,0 +1,129 @@
+"""Queries: from the fields of a request to one of Lance's scanners."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from lance.dataset import ColumnOrdering
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+
+from pennon.core.errors import suggest
+from pennon.lake.fulltext import FullText, build_full_text
+from pennon.lake.problems import typed_errors
+
+#: From here on a limit means "all": clients write the largest integer they have.
+_UNLIMITED = 2**31
+_BATCH_BYTES = 4 * 1024 * 1024
+_IO_BUFFER_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a query asks for, whatever client asked."""
+
+    vectors: list[Any] | None = None
+    vector_column: str | None = None
+    k: int | None = None
+    offset: int | None = None
+    filter: str | None = None
+    prefilter: bool = True
+    columns: list[str] | dict[str, str] | None = None
+    full_text: FullText | None = None
+    order_by: list[tuple[str, bool, bool]] = field(default_factory=list)
+    with_row_id: bool = False
+    fast_search: bool = False
+    nearest: dict[str, Any] = field(default_factory=dict)
+    version: int | None = None
+    branch: str = ""
+
+
+def build_scanner(dataset: Any, query: Query) -> Any:
+    """Return the scanner that answers a query on a dataset."""
+    limit = _limit(query.k)
+    options: dict[str, Any] = {
+        "filter": query.filter or None,
+        "columns": _columns(dataset, query),
+        "offset": query.offset or None,
+        "prefilter": query.prefilter,
+        "with_row_id": query.with_row_id,
+        "batch_size_bytes": _BATCH_BYTES,
+        "io_buffer_size": _IO_BUFFER_BYTES,
+    }
+    if query.fast_search:
+        options["fast_search"] = True
+    if query.vectors is not None:
+        options["nearest"] = _nearest(dataset, query, limit)
+    else:
+        options["limit"] = limit
+    if limit == 0:
+        options["limit"] = 0
+    if query.full_text is not None:
+        options["full_text_query"] = build_full_text(dataset, query.full_text)
+    if query.order_by:
+        options["order_by"] = [ColumnOrdering(*order) for order in query.order_by]
+    if query.vectors is None and query.full_text is None:
+        options.pop("prefilter")
+    with typed_errors():
+        return dataset.scanner(**options)
+
+
+def find_vector_column(schema: pa.Schema, named: str | None) -> str:
+    """Return the column to search: the one that is named, or the only one there is."""
+    if named:
+        return named
+    found: list[str] = [item.name for item in schema if _is_vector(item.type)]
+    if len(found) == 1:
+        return found[0]
+    if "vector" in found:
+        return "vector"
+    if not found:
+        raise InvalidInputError("The table has no vector column to search.")
+    raise InvalidInputError(f"The table has several vector columns ({', '.join(found)}): name one in vector_column.")
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_fixed_size_list(kind):
+        return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_vector(kind.value_type)
+
+
+def _limit(k: int | None) -> int | None:
+    if k is None or k >= _UNLIMITED:
+        return None
+    if k < 0:
+        raise InvalidInputError(f"k is {k}; it must be 0 or more.")
+    return k
+
+
+def _columns(dataset: Any, query: Query) -> list[str] | dict[str, str] | None:
+    if isinstance(query.columns, list):
+        known = {*dataset.schema.names, "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "query_index"}
+        for name in query.columns:
+            if name not in known and "." not in name and "`" not in name and not name.startswith("_row"):
+                raise TableColumnNotFoundError(f"There is no column {name!r}.{suggest(name, dataset.schema.names)}")
+    return query.columns
+
+
+def _nearest(dataset: Any, query: Query, limit: int | None) -> dict[str, Any]:
+    column = find_vector_column(dataset.schema, query.vector_column)
+    vectors = _vectors(query.vectors or [])
+    k = limit if limit is not None else dataset.count_rows()
+    return {"column": column, "q": vectors, "k": max(k + (query.offset or 0), 1), **query.nearest}
+
+
+def _vectors(given: list[Any]) -> Any:
+    try:
+        vectors = np.asarray(given, dtype=np.float32)
+    except (ValueError, TypeError):
+        raise InvalidInputError("The query vector must be numbers, all vectors of one length.") from None
+    if vectors.ndim not in {1, 2} or vectors.size == 0:
+        raise InvalidInputError("The query vector must be a list of numbers, or a list of such lists.")
+    if not math.isfinite(float(vectors.sum())) and not np.isfinite(vectors).all():
+        raise InvalidInputError("The query vector holds values that are not finite.")
+    return vectors

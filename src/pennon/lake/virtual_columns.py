@@ -1,0 +1,60 @@
+"""What a table remembers of a column that a function or an expression fills: stored here, run by a worker later.
+
+The bytes of a function are stored as they come and never loaded by the server.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pennon.lake.folder import Folder
+
+_FUNCTIONS = "_udfs"
+COMPUTED_KEY = "computed_column.expression"
+
+
+def store_function(folder: Folder, column: Any) -> str | None:
+    """Keep a function's bytes in the table's folder, by their digest, and return their name there."""
+    if column.udf is None:
+        return None
+    try:
+        content = base64.b64decode(column.udf, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInputError("The function ('udf') is not base64.") from None
+    if column.manifest is not None and column.manifest_checksum is not None:
+        actual = hashlib.sha256(column.manifest.encode()).hexdigest()
+        if actual != column.manifest_checksum.lower():
+            raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest, which is {actual}.")
+    name = f"{_FUNCTIONS}/{hashlib.sha256(content).hexdigest()}"
+    folder.put_if_absent(name, content)
+    return name
+
+
+def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
+    """Return the field metadata that ties a column to its function."""
+    stated = {
+        "virtual_column.udf": reference,
+        "virtual_column.udf_name": column.udf_name,
+        "virtual_column.udf_version": column.udf_version,
+        "virtual_column.udf_backend": column.udf_backend,
+        "virtual_column.udf_inputs": None if column.input_columns is None else json.dumps(list(column.input_columns)),
+        "virtual_column.image": column.image,
+        "virtual_column.auto_backfill": None if column.auto_backfill is None else str(column.auto_backfill).lower(),
+        "virtual_column.manifest": column.manifest,
+        "virtual_column.manifest_checksum": column.manifest_checksum,
+    }
+    user = getattr(column, "field_metadata", None) or {}
+    known = {key: value for key, value in stated.items() if value is not None}
+    return {**user, "virtual_column": "true", **known}
+
+
+def computed_metadata(expression: str) -> dict[str, str]:
+    """Return the field metadata that ties a column to the SQL expression that fills it."""
+    return {"computed_column": "true", COMPUTED_KEY: expression}

@@ -1,0 +1,227 @@
+"""Writing rows: create, append, overwrite, and any other change of a table, each in the table's lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lance
+import pyarrow as pa
+from lance.fragment import write_fragments
+from lance_namespace.errors import InternalError, LanceNamespaceError, TableNotFoundError
+
+from pennon.catalog import tables
+from pennon.core.identifiers import format_identifier
+from pennon.lake.lanes import Lanes
+from pennon.lake.problems import typed_errors
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.arrow_stream import ArrowSource
+    from pennon.lake.committer import TableCommitter
+    from pennon.lake.datasets import Datasets
+    from pennon.lake.places import Places
+
+Result = TypeVar("Result")
+Note = Callable[["Connection"], str]
+
+#: A file is closed at this size, so that a fragment stays a good unit of work.
+_FILE_BYTES = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write came to."""
+
+    version: int
+    transaction_id: str | None
+    rows: int = 0
+
+
+class Writer:
+    """Writes to tables through the commit authority."""
+
+    def __init__(self, database: Database, places: Places, datasets: Datasets) -> None:
+        self._database = database
+        self._places = places
+        self._datasets = datasets
+        self._lanes: Lanes[pa.Table, Written] = Lanes()
+
+    def create(self, table: Table, source: ArrowSource, note: Note) -> Written:
+        """Write a new table; it comes into being with its first version, in one transaction."""
+        committer = self._datasets.committer(table, note)
+        with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True):
+            fragments = self._write_files(table.location, source, "create")
+            try:
+                dataset = self._commit(
+                    table.location, lance.LanceOperation.Overwrite(source.schema, fragments), 0, committer
+                )
+            except BaseException:
+                self._remove_files(table, "", fragments)
+                raise
+        return Written(dataset.version, committer.transaction_id, source.rows)
+
+    def append(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
+        """Append rows: few at once together with what others append, many as they come."""
+        if source.is_small:
+            rows = source.table()
+
+            def commit(group: list[pa.Table]) -> list[Written | Exception]:
+                return self._append_group(table, branch, group, note)
+
+            return self._lanes.join(f"{table.id}/{branch}", rows, commit)
+        dataset = self._datasets.at(table, branch, None)
+        with self._truthful(table, None, source):
+            fragments = self._write_files(dataset, source, "append")
+        return self._commit_files(table, branch, note, fragments, source, lance.LanceOperation.Append(fragments))
+
+    def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
+        """Replace all rows and the schema by those of the source, as a new version."""
+        dataset = self._datasets.at(table, branch, None)
+        with self._truthful(table, None, source):
+            fragments = self._write_files(dataset, source, "overwrite")
+        operation = lance.LanceOperation.Overwrite(source.schema, fragments)
+        return self._commit_files(table, branch, note, fragments, source, operation)
+
+    def change(
+        self, table: Table, branch: str, note: Note, work: Callable[[Any], Result], *, alone: bool = False
+    ) -> tuple[Result, Written]:
+        """Run work that commits to a table's newest dataset, in the table's lane.
+
+        ``alone`` also keeps the writers of other processes out, for work whose conflicts Lance does not see.
+        """
+        with self._lanes.turn(f"{table.id}/{branch}"), self._alone(table, alone), self._truthful(table, None, None):
+            dataset, committer = self._open(table, branch, note)
+            with self._truthful(table, committer, None), typed_errors():
+                before = dataset.version
+                result = work(dataset)
+            transaction_id = committer.transaction_id
+            if transaction_id is None and dataset.version != before:
+                transaction_id = self._database.write(note)
+            return result, Written(dataset.version, transaction_id)
+
+    @contextmanager
+    def turn(self, table: Table, branch: str = "") -> Iterator[None]:
+        """Hold the lane of a table inside the block, for changes that are not commits."""
+        with self._lanes.turn(f"{table.id}/{branch}"):
+            yield
+
+    def _open(self, table: Table, branch: str, note: Note) -> tuple[Any, TableCommitter]:
+        self._datasets.at(table, branch, None)  # names what is missing: data, branch
+        return self._datasets.for_writing(table, branch, note)
+
+    def _append_group(self, table: Table, branch: str, group: list[pa.Table], note: Note) -> list[Written | Exception]:
+        """Append what several callers sent in one commit; whose rows do not fit fails alone."""
+        with self._truthful(table, None, None):
+            dataset, committer = self._open(table, branch, note)
+        outcomes: list[Written | Exception | None] = [None] * len(group)
+        fragments: list[Any] = []
+        for schema, members in _by_schema(group):
+            try:
+                with typed_errors():
+                    rows = pa.concat_tables([group[index] for index in members])
+                    fragments += write_fragments(rows, dataset, mode="append", schema=schema)
+            except LanceNamespaceError as error:
+                for index in members:
+                    outcomes[index] = error
+        if any(outcome is None for outcome in outcomes):
+            with self._truthful(table, committer, None):
+                operation = lance.LanceOperation.Append(fragments)
+                done = self._commit(dataset, operation, dataset.version, committer)
+            transaction_id = committer.transaction_id or self._database.write(note)
+            for index, outcome in enumerate(outcomes):
+                if outcome is None:
+                    outcomes[index] = Written(done.version, transaction_id, group[index].num_rows)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _write_files(self, target: Any, source: ArrowSource, mode: str) -> list[Any]:
+        with typed_errors():
+            fragments: list[Any] = write_fragments(
+                source.reader(),
+                target,
+                schema=source.schema,
+                mode=mode,
+                max_bytes_per_file=_FILE_BYTES,
+                storage_options=self._places.options or None,
+                enable_stable_row_ids=mode == "create",
+            )
+        written = sum(fragment.physical_rows for fragment in fragments)
+        if written != source.rows:
+            raise InternalError(f"{source.rows} rows came in, but {written} were written; nothing was committed.")
+        return fragments
+
+    def _commit_files(
+        self, table: Table, branch: str, note: Note, fragments: list[Any], source: ArrowSource, operation: Any
+    ) -> Written:
+        try:
+            with self._lanes.turn(f"{table.id}/{branch}"):
+                dataset, committer = self._open(table, branch, note)
+                with self._truthful(table, committer, source), typed_errors():
+                    done = self._commit(dataset, operation, dataset.version, committer)
+        except BaseException:
+            self._remove_files(table, branch, fragments)
+            raise
+        return Written(done.version, committer.transaction_id or self._database.write(note), source.rows)
+
+    def _commit(self, target: Any, operation: Any, read_version: int, committer: TableCommitter) -> Any:
+        managed = committer.table.managed
+        return lance.LanceDataset.commit(
+            target,
+            operation,
+            read_version=read_version,
+            storage_options=self._places.options or None,
+            enable_v2_manifest_paths=True,
+            enable_stable_row_ids=True if read_version == 0 else None,
+            namespace_client=committer if managed else None,
+            table_id=list(committer.table.identifier) if managed else None,
+            namespace_client_managed_versioning=managed,
+        )
+
+    def _remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
+        folder = self._places.folder(table.location)
+        home = f"tree/{branch}/" if branch else ""
+        for fragment in fragments:
+            for file in fragment.files:
+                folder.remove(f"{home}data/{file.path}")
+
+    @contextmanager
+    def _alone(self, table: Table, wanted: bool) -> Iterator[None]:
+        if not wanted:
+            yield
+            return
+        with self._database.exclusive(table.id):
+            yield
+
+    @contextmanager
+    def _truthful(
+        self, table: Table, committer: TableCommitter | None, source: ArrowSource | None, *, new: bool = False
+    ) -> Iterator[None]:
+        """Raise what really went wrong: in the stream, in the commit, or because the table was dropped meanwhile."""
+        try:
+            yield
+        except Exception as error:
+            if source is not None and source.failure is not None:
+                raise source.failure from error
+            if committer is not None and isinstance(committer.failure, LanceNamespaceError):
+                raise committer.failure from error
+            if not new and not self._exists(table):
+                raise TableNotFoundError(f"Table {format_identifier(table.identifier)!r} was dropped.") from error
+            raise
+
+    def _exists(self, table: Table) -> bool:
+        return self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is not None
+
+
+def _by_schema(group: list[pa.Table]) -> list[tuple[pa.Schema, list[int]]]:
+    found: list[tuple[pa.Schema, list[int]]] = []
+    for index, rows in enumerate(group):
+        for schema, members in found:
+            if schema.equals(rows.schema, check_metadata=True):
+                members.append(index)
+                break
+        else:
+            found.append((rows.schema, [index]))
+    return found

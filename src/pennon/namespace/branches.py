@@ -1,0 +1,102 @@
+"""Operations on branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lance_namespace import (
+    CreateTableBranchRequest,
+    CreateTableBranchResponse,
+    DeleteTableBranchRequest,
+    DeleteTableBranchResponse,
+    ListTableBranchesRequest,
+    ListTableBranchesResponse,
+)
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+)
+from lance_namespace_urllib3_client.models import BranchContents
+
+from pennon.catalog import versions
+from pennon.catalog.tables import Table
+from pennon.core.errors import suggest
+from pennon.core.paging import cut_page, decode_token, page_size
+from pennon.lake import refs
+from pennon.lake.layout import check_branch
+from pennon.namespace.base import Operations, note_of, request_as, table_id
+
+_LISTING = "branches"
+
+
+class BranchOperations(Operations):
+    """Create, list and delete branches."""
+
+    def list_table_branches(self, request: ListTableBranchesRequest) -> ListTableBranchesResponse:
+        """List the branches of a table by name."""
+        request = request_as(ListTableBranchesRequest, request)
+        table = self._table(table_id(request))
+        size = page_size(request.limit, self.house.settings.page_limit)
+        key = decode_token(_LISTING, request.page_token, (str,))
+        after = str(key[0]) if key else ""
+        found = sorted(self._branches(table).values(), key=lambda ref: ref.name)
+        ahead = [ref for ref in found if ref.name > after]
+        page = cut_page(_LISTING, ahead[: size + 1], size, lambda ref: (ref.name,))
+        branches = {ref.name: _contents(ref) for ref in page.items}
+        return ListTableBranchesResponse(branches=branches, page_token=page.token)
+
+    def create_table_branch(self, request: CreateTableBranchRequest) -> CreateTableBranchResponse:
+        """Create a branch from a version, by default the newest of main."""
+        request = request_as(CreateTableBranchRequest, request)
+        table = self._table(table_id(request))
+        name = check_branch(request.name)
+        if not name:
+            raise InvalidInputError("'main' is the branch every table has; name another one.")
+        source = check_branch(request.from_branch)
+        dataset = self.house.datasets.at(table, source, request.from_version)
+        start = dataset.version
+
+        def work(opened: Any) -> None:
+            if name in self._branches(table):
+                raise TableBranchAlreadyExistsError(f"The table already has a branch {name!r}.")
+            opened.create_branch(name, (source or None, start))
+
+        _, written = self.house.writer.change(table, "", note_of("CreateTableBranch", table), work)
+        return CreateTableBranchResponse(transaction_id=written.transaction_id)
+
+    def delete_table_branch(self, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
+        """Delete a branch that nothing points into."""
+        request = request_as(DeleteTableBranchRequest, request)
+        table = self._table(table_id(request))
+        name = check_branch(request.name)
+        folder = self.house.places.folder(table.location)
+        known = self._branches(table)
+        if name not in known:
+            raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
+
+        def work(opened: Any) -> None:
+            needed = [str(ref) for ref in [*refs.tags(folder), *known.values()] if ref.branch == name]
+            if needed:
+                raise InvalidTableStateError(
+                    f"The branch {name!r} is needed by {', '.join(needed)}; delete those first."
+                )
+            opened.branches.delete(name)
+            self._write(lambda connection: versions.delete_branch(connection, table.id, name))
+
+        self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work)
+        return DeleteTableBranchResponse(transaction_id=self._write(note_of("DeleteTableBranch", table)))
+
+    def _branches(self, table: Table) -> dict[str, refs.Ref]:
+        return {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}
+
+
+def _contents(ref: refs.Ref) -> BranchContents:
+    return BranchContents(
+        parentBranch=ref.branch or None,
+        parentVersion=ref.version,
+        createAt=int(ref.content.get("createAt") or 0),
+        manifestSize=int(ref.content.get("manifestSize") or 0),
+        metadata=ref.content.get("metadata") or None,
+    )

@@ -1,0 +1,254 @@
+"""Operations on columns and their metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace import (
+    AlterTableAddColumnsRequest,
+    AlterTableAddColumnsResponse,
+    AlterTableAlterColumnsRequest,
+    AlterTableAlterColumnsResponse,
+    AlterTableDropColumnsRequest,
+    AlterTableDropColumnsResponse,
+    UpdateFieldMetadataRequest,
+    UpdateFieldMetadataResponse,
+    UpdateTableSchemaMetadataRequest,
+    UpdateTableSchemaMetadataResponse,
+)
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, TableSchemaValidationError
+
+from pennon.core.errors import suggest
+from pennon.lake.arrow_json import type_from_json
+from pennon.lake.layout import check_branch
+from pennon.lake.virtual_columns import binding_metadata, computed_metadata, store_function
+from pennon.namespace.base import Operations, note_of, request_as, table_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry
+
+    from pennon.catalog.tables import Table
+    from pennon.core.identifiers import Identifier
+    from pennon.lake.folder import Folder
+    from pennon.lake.writing import Written
+
+
+class ColumnOperations(Operations):
+    """Add, alter and drop columns."""
+
+    def alter_table_add_columns(self, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
+        """Add columns: filled by an SQL expression, or empty with what will fill them later."""
+        request = request_as(AlterTableAddColumnsRequest, request)
+        table = self._table(table_id(request))
+        if not request.new_columns:
+            raise InvalidInputError("The request names no column to add.")
+        folder = self.house.places.folder(table.location)
+
+        def work(dataset: Any) -> None:
+            _refuse_existing(dataset, _names_of(request.new_columns))
+            _add(dataset, request.new_columns, folder)
+
+        written = self._change(table, request.branch, "AlterTableAddColumns", work)
+        return AlterTableAddColumnsResponse(version=written.version)
+
+    def add_empty_columns(
+        self, identifier: Identifier, schema: pa.Schema, branch: str | None
+    ) -> AlterTableAddColumnsResponse:
+        """Add columns of an Arrow schema, without values."""
+        table = self._table(identifier)
+        if not len(schema):
+            raise InvalidInputError("The schema names no column to add.")
+
+        def work(dataset: Any) -> None:
+            _refuse_existing(dataset, schema.names)
+            dataset.add_columns(schema)
+
+        written = self._change(table, branch, "AlterTableAddColumns", work)
+        return AlterTableAddColumnsResponse(version=written.version)
+
+    def alter_table_alter_columns(self, request: AlterTableAlterColumnsRequest) -> AlterTableAlterColumnsResponse:
+        """Rename columns, change their type or nullability, or give them another function."""
+        request = request_as(AlterTableAlterColumnsRequest, request)
+        table = self._table(table_id(request))
+        if not request.alterations:
+            raise InvalidInputError("The request names no column to alter.")
+        folder = self.house.places.folder(table.location)
+
+        def work(dataset: Any) -> None:
+            changes = [_alteration(dataset.schema, entry) for entry in request.alterations]
+            for entry in request.alterations:
+                if entry.virtual_column is not None:
+                    metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
+                    dataset.update_field_metadata({entry.path: metadata})
+            given = [change for change in changes if len(change) > 1]
+            if given:
+                dataset.alter_columns(*given)
+
+        written = self._change(table, request.branch, "AlterTableAlterColumns", work)
+        return AlterTableAlterColumnsResponse(version=written.version)
+
+    def alter_table_drop_columns(self, request: AlterTableDropColumnsRequest) -> AlterTableDropColumnsResponse:
+        """Drop columns."""
+        request = request_as(AlterTableDropColumnsRequest, request)
+        table = self._table(table_id(request))
+        if not request.columns:
+            raise InvalidInputError("The request names no column to drop.")
+
+        def work(dataset: Any) -> None:
+            for path in request.columns:
+                find_field(dataset.schema, path)
+            dataset.drop_columns(list(request.columns))
+
+        written = self._change(table, request.branch, "AlterTableDropColumns", work)
+        return AlterTableDropColumnsResponse(transaction_id=written.transaction_id, version=written.version)
+
+    def update_field_metadata(self, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
+        """Change the metadata of fields; a null value removes its key."""
+        request = request_as(UpdateFieldMetadataRequest, request)
+        table = self._table(table_id(request))
+
+        def work(dataset: Any) -> None:
+            for entry in request.updates:
+                find_field(dataset.schema, entry.path)
+            for entry in request.updates:
+                dataset.update_field_metadata({entry.path: dict(entry.metadata)}, replace=bool(entry.replace))
+
+        written = self._change(table, request.branch, "UpdateFieldMetadata", work)
+        fields = self.house.datasets.at(table, check_branch(request.branch), written.version).schema
+        metadata = {entry.path: _text_map(find_field(fields, entry.path).metadata) for entry in request.updates}
+        return UpdateFieldMetadataResponse.model_validate(
+            {"transaction_id": written.transaction_id, "version": written.version, "fields": metadata}
+        )
+
+    def update_table_schema_metadata(
+        self, request: UpdateTableSchemaMetadataRequest
+    ) -> UpdateTableSchemaMetadataResponse:
+        """Replace the metadata of a table's schema."""
+        request = request_as(UpdateTableSchemaMetadataRequest, request)
+        table = self._table(table_id(request))
+        metadata = dict(request.metadata or {})
+
+        def work(dataset: Any) -> None:
+            dataset.update_schema_metadata(metadata, replace=True)
+
+        written = self._change(table, request.branch, "UpdateTableSchemaMetadata", work)
+        return UpdateTableSchemaMetadataResponse(metadata=metadata, transaction_id=written.transaction_id)
+
+    def _change(self, table: Table, branch: str | None, operation: str, work: Callable[[Any], None]) -> Written:
+        _, written = self.house.writer.change(table, check_branch(branch), note_of(operation, table), work)
+        return written
+
+
+def split_path(path: str) -> list[str]:
+    """Return the segments of a field path: separated by dots, with backticks around those that hold dots."""
+    segments: list[str] = []
+    rest = path
+    while rest:
+        if rest.startswith("`"):
+            end = 1
+            while (end := rest.find("`", end)) != -1 and rest[end : end + 2] == "``":
+                end += 2
+            if end == -1:
+                raise InvalidInputError(f"The path {path!r} has a backtick without its partner.")
+            segments.append(rest[1:end].replace("``", "`"))
+            rest = rest[end + 1 :]
+        else:
+            segment, _, _ = rest.partition(".")
+            segments.append(segment)
+            rest = rest[len(segment) :]
+        if rest and not rest.startswith("."):
+            raise InvalidInputError(f"The path {path!r} is not a field path.")
+        if rest == "." or (rest and not segments[-1]):
+            raise InvalidInputError(f"The path {path!r} has an empty segment.")
+        rest = rest[1:]
+    if not segments:
+        raise InvalidInputError("The field path is empty.")
+    return segments
+
+
+def find_field(schema: pa.Schema, path: str) -> pa.Field:
+    """Return the field at a path, or raise the error that names what is missing."""
+    fields: Any = schema
+    found: pa.Field | None = None
+    for segment in split_path(path):
+        names = _child_names(fields)
+        if segment not in names:
+            raise TableColumnNotFoundError(f"There is no column {path!r}.{suggest(segment, names)}")
+        found = fields.field(names.index(segment))
+        fields = found.type
+    return found
+
+
+def _child_names(kind: Any) -> list[str]:
+    if isinstance(kind, pa.Schema):
+        return list(kind.names)
+    if isinstance(kind, pa.DataType) and pa.types.is_struct(kind):
+        return [kind.field(i).name for i in range(kind.num_fields)]
+    return []
+
+
+def _names_of(entries: list[AddColumnsEntry]) -> list[str]:
+    names: list[str] = []
+    for entry in entries:
+        names += [output.column for output in entry.virtual_column.outputs] if entry.virtual_column else [entry.name]
+    return names
+
+
+def _refuse_existing(dataset: Any, names: list[str]) -> None:
+    clashes = sorted(set(names) & set(dataset.schema.names)) + [n for n in set(names) if names.count(n) > 1]
+    if clashes:
+        raise TableSchemaValidationError(f"The column {clashes[0]!r} already exists.")
+
+
+def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
+    """Add columns of all kinds: the empty ones in one commit, those of expressions in another."""
+    expressions: dict[str, str] = {}
+    empty: list[pa.Field] = []
+    for entry in entries:
+        kinds = [entry.expression is not None, entry.computed is not None, entry.virtual_column is not None]
+        if sum(kinds) != 1:
+            raise InvalidInputError(f"The column {entry.name!r} needs one of expression, computed or virtual_column.")
+        if entry.expression is not None:
+            expressions[entry.name] = entry.expression
+        elif entry.computed is not None:
+            kind = dataset.scanner(columns={entry.name: entry.computed}, limit=0).to_table().schema.field(0).type
+            empty.append(pa.field(entry.name, kind, metadata=computed_metadata(entry.computed)))
+        elif entry.virtual_column is not None:
+            reference = store_function(folder, entry.virtual_column)
+            metadata = binding_metadata(entry.virtual_column, reference)
+            empty += [_output(output, metadata) for output in entry.virtual_column.outputs]
+    if expressions:
+        dataset.add_columns(expressions)
+    if empty:
+        dataset.add_columns(empty)
+
+
+def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
+    own = {**(output.metadata or {}), **metadata}
+    if output.struct_field:
+        own["virtual_column.struct_field"] = output.struct_field
+    # Rows are filled later, so a new column can hold nulls whatever its function promises.
+    return pa.field(output.column, type_from_json(output.data_type), metadata=own)
+
+
+def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
+    field = find_field(schema, entry.path)
+    change: dict[str, Any] = {"path": entry.path}
+    if entry.rename is not None and entry.rename != field.name:
+        if not entry.rename:
+            raise InvalidInputError("A column cannot be renamed to nothing.")
+        change["name"] = entry.rename
+    if entry.nullable is not None:
+        change["nullable"] = entry.nullable
+    if entry.data_type is not None:
+        change["data_type"] = type_from_json(entry.data_type)
+    if len(change) == 1 and entry.virtual_column is None and entry.rename is None:
+        raise InvalidInputError(f"The alteration of {entry.path!r} changes nothing.")
+    return change
+
+
+def _text_map(metadata: Any) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (metadata or {}).items()}

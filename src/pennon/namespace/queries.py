@@ -1,0 +1,196 @@
+"""Operations that read rows: query, count, and how a query would be answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace import (
+    AnalyzeTableQueryPlanRequest,
+    CountTableRowsRequest,
+    CountTableRowsResponse,
+    ExplainTableQueryPlanRequest,
+    QueryTableRequest,
+    QueryTableResponse,
+)
+from lance_namespace.errors import InvalidInputError
+
+from pennon.lake.fulltext import FullText
+from pennon.lake.layout import check_branch
+from pennon.lake.problems import typed_errors
+from pennon.lake.querying import Query, build_scanner
+from pennon.namespace.base import Operations, request_as, table_id
+
+if TYPE_CHECKING:
+    from pennon.core.identifiers import Identifier
+
+_NEAREST = {
+    "distance_type": "metric",
+    "metric_type": "metric",
+    "nprobes": "nprobes",
+    "minimum_nprobes": "minimum_nprobes",
+    "maximum_nprobes": "maximum_nprobes",
+    "refine_factor": "refine_factor",
+    "ef": "ef",
+    "approx_mode": "approx_mode",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The batches that answer a query, and the version they were read from."""
+
+    reader: Any
+    version: int
+
+
+class QueryOperations(Operations):
+    """Read rows."""
+
+    def query_table(self, request: QueryTableRequest) -> QueryTableResponse:
+        """Answer a query as one Arrow file in memory."""
+        request = request_as(QueryTableRequest, request)
+        answer = self.answer_query(table_id(request), request.model_dump(by_alias=True, exclude_none=True))
+        sink = pa.BufferOutputStream()
+        with typed_errors(), pa.ipc.new_file(sink, answer.reader.schema) as writer:
+            for batch in answer.reader:
+                writer.write_batch(batch)
+        content: QueryTableResponse = sink.getvalue().to_pybytes()
+        return content
+
+    def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
+        """Answer a query batch by batch; the body may be of either family of clients."""
+        dataset, scanner = self._scanner(identifier, parse_query(body))
+        with typed_errors():
+            return Answer(scanner.to_reader(), dataset.version)
+
+    def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
+        """Count the rows where a predicate holds, by default all."""
+        request = request_as(CountTableRowsRequest, request)
+        table = self._table(table_id(request))
+        dataset = self.house.datasets.at(table, check_branch(request.branch), request.version)
+        with typed_errors():
+            return CountTableRowsResponse(count=dataset.count_rows(request.predicate or None))
+
+    def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
+        """Return the plan of a query."""
+        request = request_as(ExplainTableQueryPlanRequest, request)
+        body = request.query.model_dump(by_alias=True, exclude_none=True)
+        return self.explain_query(table_id(request), body, verbose=bool(request.verbose))
+
+    def explain_query(self, identifier: Identifier, body: dict[str, Any], *, verbose: bool) -> str:
+        """Return the plan of a query whose body may be of either family."""
+        _, scanner = self._scanner(identifier, parse_query(body))
+        with typed_errors():
+            return self._without_paths(scanner.explain_plan(verbose))
+
+    def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
+        """Run a query and return its plan with what each step took."""
+        request = request_as(AnalyzeTableQueryPlanRequest, request)
+        return self.analyze_query(table_id(request), request.model_dump(by_alias=True, exclude_none=True))
+
+    def analyze_query(self, identifier: Identifier, body: dict[str, Any]) -> str:
+        """Run a query whose body may be of either family, and return its plan with what each step took."""
+        _, scanner = self._scanner(identifier, parse_query(body))
+        with typed_errors():
+            return self._without_paths(scanner.analyze_plan())
+
+    def _scanner(self, identifier: Identifier, query: Query) -> tuple[Any, Any]:
+        table = self._table(identifier)
+        dataset = self.house.datasets.at(table, query.branch, query.version)
+        return dataset, build_scanner(dataset, query)
+
+    def _without_paths(self, plan: str) -> str:
+        return plan.replace(self.house.places.root.store_path + "/", "")
+
+
+def parse_query(body: dict[str, Any]) -> Query:
+    """Read a query's body: the specification's, or that of LanceDB's remote client, which is plainer here and there."""
+    vectors = _vectors(body.get("vector"))
+    return Query(
+        vectors=vectors,
+        vector_column=_optional(body, "vector_column", str),
+        k=_optional(body, "k", int),
+        offset=_optional(body, "offset", int),
+        filter=_optional(body, "filter", str),
+        prefilter=body.get("prefilter") is not False,
+        columns=_columns(body.get("columns")),
+        full_text=_full_text(body.get("full_text_query")),
+        order_by=_order(body.get("order_by")),
+        with_row_id=bool(body.get("with_row_id")),
+        fast_search=bool(body.get("fast_search")),
+        nearest=_nearest(body) if vectors is not None else {},
+        version=_optional(body, "version", int),
+        branch=check_branch(_optional(body, "branch", str)),
+    )
+
+
+def _optional(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    value = body.get(name)
+    if value is not None and type(value) is not kind:
+        raise InvalidInputError(f"{name} must be a {'whole number' if kind is int else 'text'}.")
+    if kind is int and value is not None and value < 0:
+        raise InvalidInputError(f"{name} is {value}; it must be 0 or more.")
+    return value
+
+
+def _vectors(value: Any) -> list[Any] | None:
+    if isinstance(value, dict):
+        value = value.get("single_vector") or value.get("multi_vector")
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list):
+        raise InvalidInputError("vector must be a list of numbers, or a list of such lists.")
+    return value
+
+
+def _columns(value: Any) -> list[str] | dict[str, str] | None:
+    if isinstance(value, dict) and ("column_names" in value or "column_aliases" in value):
+        if value.get("column_names") and value.get("column_aliases"):
+            raise InvalidInputError("columns must be names or aliases, not both.")
+        value = value.get("column_names") or value.get("column_aliases")
+    if value is None or value in ([], {}):
+        return None
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return value
+    if isinstance(value, dict) and all(isinstance(expression, str) for expression in value.values()):
+        return value
+    raise InvalidInputError("columns must be a list of names, or a map of names to SQL expressions.")
+
+
+def _full_text(value: Any) -> FullText | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        value = value.get("string_query") or value.get("structured_query") or value
+        text = value.get("query") if isinstance(value, dict) else None
+        if isinstance(text, str):
+            return FullText(text=text, columns=tuple(value.get("columns") or ()))
+        if isinstance(text, dict):
+            return FullText(structured=text)
+    raise InvalidInputError("full_text_query must hold a string or a structured query.")
+
+
+def _order(value: Any) -> list[tuple[str, bool, bool]]:
+    try:
+        return [
+            (str(order["column_name"]), bool(order.get("ascending", True)), bool(order.get("nulls_first", False)))
+            for order in value or []
+        ]
+    except (TypeError, KeyError, AttributeError):
+        raise InvalidInputError("order_by must be a list of objects with a column_name.") from None
+
+
+def _nearest(body: dict[str, Any]) -> dict[str, Any]:
+    options = {target: body[name] for name, target in _NEAREST.items() if body.get(name) is not None}
+    if "minimum_nprobes" in options or "maximum_nprobes" in options:
+        options.pop("nprobes", None)
+        if not options.get("maximum_nprobes"):
+            options.pop("maximum_nprobes", None)
+    if body.get("bypass_vector_index"):
+        options["use_index"] = False
+    bounds = (body.get("lower_bound"), body.get("upper_bound"))
+    if bounds != (None, None):
+        options["distance_range"] = bounds
+    return options

@@ -1,0 +1,266 @@
+"""Operations that change rows: create with data, insert, upsert, update, delete."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace import (
+    CreateTableRequest,
+    CreateTableResponse,
+    DeleteFromTableRequest,
+    DeleteFromTableResponse,
+    InsertIntoTableRequest,
+    InsertIntoTableResponse,
+    MergeInsertIntoTableRequest,
+    MergeInsertIntoTableResponse,
+    UpdateTableRequest,
+    UpdateTableResponse,
+)
+from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
+
+from pennon.catalog import StillReferencedError, namespaces, tables
+from pennon.core.identifiers import format_identifier
+from pennon.lake.arrow_stream import ArrowSource, source_of
+from pennon.lake.layout import check_branch
+from pennon.namespace.base import missing_namespace, note_of, parse_choice, request_as, table_id
+from pennon.namespace.tables import TableOperations
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
+    from pennon.core.identifiers import Identifier
+
+_DURATION = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+class UpdatedResponse(UpdateTableResponse):
+    """An update's answer, with the row count also by the name LanceDB's own client reads."""
+
+    rows_updated: int | None = None
+
+
+class DeletedResponse(DeleteFromTableResponse):
+    """A delete's answer, with the row count that LanceDB's own client reads."""
+
+    num_deleted_rows: int | None = None
+
+
+class RowOperations(TableOperations):
+    """Create tables with data and change their rows."""
+
+    def create_table(self, request: CreateTableRequest, request_data: bytes) -> CreateTableResponse:
+        """Create a table from an Arrow stream."""
+        return self.create_table_from(request, source_of(request_data))
+
+    def create_table_from(
+        self, request: CreateTableRequest, source: ArrowSource, location: str | None = None
+    ) -> CreateTableResponse:
+        """Create a table from a source; it appears with all its rows, or not at all."""
+        request = request_as(CreateTableRequest, request)
+        identifier = table_id(request)
+        mode = parse_choice("mode", request.mode, ("create", "exist_ok", "overwrite"))
+        existing = self._existing(identifier)
+        if existing is not None and not existing.declared:
+            return self._create_again(existing, mode, source)
+        try:
+            return self._create_new(identifier, request, source, location, existing)
+        except TableAlreadyExistsError:
+            if mode == "create":
+                raise
+            return self._create_again(self._table(identifier), mode, source)
+
+    def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
+        """Append the rows of an Arrow stream, or replace all rows by them."""
+        return self.insert_from(request, source_of(request_data, self.house.settings.group_append_bytes))
+
+    def insert_from(self, request: InsertIntoTableRequest, source: ArrowSource) -> InsertIntoTableResponse:
+        """Append the rows of a source, or replace all rows by them."""
+        request = request_as(InsertIntoTableRequest, request)
+        mode = parse_choice("mode", request.mode, ("append", "overwrite"))
+        table = self._table(table_id(request))
+        branch = check_branch(request.branch)
+        write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
+        written = write(table, branch, source, note_of("InsertIntoTable", table))
+        return InsertIntoTableResponse(
+            transaction_id=written.transaction_id, version=written.version, num_inserted_rows=written.rows
+        )
+
+    def merge_insert_into_table(
+        self, request: MergeInsertIntoTableRequest, request_data: bytes
+    ) -> MergeInsertIntoTableResponse:
+        """Upsert the rows of an Arrow stream."""
+        return self.merge_from(request, source_of(request_data))
+
+    def merge_from(self, request: MergeInsertIntoTableRequest, source: ArrowSource) -> MergeInsertIntoTableResponse:
+        """Upsert the rows of a source: writers of the same keys take turns, also across processes."""
+        request = request_as(MergeInsertIntoTableRequest, request)
+        table = self._table(table_id(request))
+        branch = check_branch(request.branch)
+        limit = _seconds(request.timeout)
+        deadline = None if limit is None else time.monotonic() + limit
+        rows = source.table() if source.is_small else None
+        with tempfile.TemporaryFile() if rows is None else io.BytesIO() as spool:
+            if rows is None:
+                _spool(source, spool)
+
+            def work(dataset: Any) -> Any:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise InvalidInputError("The merge insert timed out before it could start.")
+                left = None if deadline is None else deadline - time.monotonic()
+                return _merge(dataset, request, left).execute(_rows_of(rows, spool))
+
+            note = note_of("MergeInsertIntoTable", table)
+            result, written = self.house.writer.change(table, branch, note, work, alone=True)
+        return MergeInsertIntoTableResponse(
+            transaction_id=written.transaction_id,
+            version=written.version,
+            num_inserted_rows=result["num_inserted_rows"],
+            num_updated_rows=result["num_updated_rows"],
+            num_deleted_rows=result["num_deleted_rows"],
+        )
+
+    def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
+        """Set columns to the values of SQL expressions where a predicate holds."""
+        request = request_as(UpdateTableRequest, request)
+        table = self._table(table_id(request))
+        if not request.updates or any(len(pair) != 2 for pair in request.updates):
+            raise InvalidInputError("updates must be pairs of a column and an SQL expression.")
+        updates = dict(request.updates)
+        if request.properties is not None:
+            properties = dict(request.properties)
+            self._write(lambda connection: tables.set_properties(connection, table.id, properties))
+        result, written = self.house.writer.change(
+            table,
+            check_branch(request.branch),
+            note_of("UpdateTable", table),
+            lambda dataset: dataset.update(updates, where=request.predicate or None),
+        )
+        count = result["num_rows_updated"]
+        return UpdatedResponse(
+            transaction_id=written.transaction_id,
+            version=written.version,
+            updated_rows=count,
+            rows_updated=count,
+            properties=request.properties if request.properties is not None else table.properties,
+        )
+
+    def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
+        """Delete the rows where a predicate holds."""
+        request = request_as(DeleteFromTableRequest, request)
+        table = self._table(table_id(request))
+        if not request.predicate.strip():
+            raise InvalidInputError("The predicate is empty; to delete all rows, say 'true'.")
+        result, written = self.house.writer.change(
+            table,
+            check_branch(request.branch),
+            note_of("DeleteFromTable", table),
+            lambda dataset: dataset.delete(request.predicate),
+        )
+        return DeletedResponse(
+            transaction_id=written.transaction_id,
+            version=written.version,
+            num_deleted_rows=(result or {}).get("num_deleted_rows"),
+        )
+
+    def _existing(self, identifier: Identifier) -> Table | None:
+        found = self._read(lambda connection: tables.find(connection, identifier))
+        return found or (self.house.discovery.find(identifier[0]) if len(identifier) == 1 else None)
+
+    def _create_again(self, table: Table, mode: str, source: ArrowSource) -> CreateTableResponse:
+        """Answer a create for a table that exists: refuse, keep it, or give it new content as a new version."""
+        if mode == "create":
+            raise TableAlreadyExistsError(f"Table {format_identifier(table.identifier)!r} already exists.")
+        transaction_id = None
+        if mode == "overwrite":
+            written = self.house.writer.overwrite(table, "", source, note_of("CreateTable", table))
+            version, transaction_id = written.version, written.transaction_id
+        else:
+            version = self.house.datasets.at(table, "", None).version
+        return self._created(table, version, transaction_id)
+
+    def _create_new(
+        self,
+        identifier: Identifier,
+        request: CreateTableRequest,
+        source: ArrowSource,
+        location: str | None,
+        declared: Table | None,
+    ) -> CreateTableResponse:
+        if not self._read(lambda connection: namespaces.exists(connection, identifier[:-1])):
+            raise missing_namespace(identifier[:-1])
+        properties = dict(request.properties or {})
+        if declared is not None:
+            table = declared
+            note = note_of("CreateTable", table)
+        else:
+            table = self.plan_table(identifier, location, properties)
+
+            noted = note_of("CreateTable", table)
+
+            def note(connection: Connection) -> str:
+                self._insert(connection, table)
+                return noted(connection)
+
+        try:
+            written = self.house.writer.create(table, source, note)
+        except StillReferencedError:
+            raise missing_namespace(identifier[:-1]) from None
+        return self._created(table, written.version, written.transaction_id)
+
+    def _created(self, table: Table, version: int, transaction_id: str | None) -> CreateTableResponse:
+        return CreateTableResponse(
+            transaction_id=transaction_id,
+            location=table.location,
+            version=version,
+            storage_options=self.house.places.client_options(vend=None),
+            properties=table.properties,
+        )
+
+
+def _merge(dataset: Any, request: MergeInsertIntoTableRequest, seconds: float | None) -> Any:
+    keys = request.on if isinstance(request.on, list) else [request.on] if request.on else []
+    if not keys:
+        raise InvalidInputError("'on' must name the columns that identify a row.")
+    builder = dataset.merge_insert(keys)
+    if request.when_matched_update_all:
+        builder.when_matched_update_all(request.when_matched_update_all_filt or None)
+    if request.when_not_matched_insert_all:
+        builder.when_not_matched_insert_all()
+    if request.when_not_matched_by_source_delete:
+        builder.when_not_matched_by_source_delete(request.when_not_matched_by_source_delete_filt or None)
+    if request.use_index is not None:
+        builder.use_index(request.use_index)
+    if seconds is not None:
+        builder.retry_timeout(timedelta(seconds=max(seconds, 0.001)))
+    return builder
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInputError(f"timeout is {text!r}; write it as '30s' or '5m'.")
+    return float(match["value"]) * _SECONDS[match["unit"]]
+
+
+def _spool(source: ArrowSource, file: Any) -> None:
+    """Put a large source on disk: the merge reads it more than once, and must not wait for a slow client."""
+    with pa.ipc.new_stream(file, source.schema) as writer:
+        for batch in source.reader():
+            writer.write_batch(batch)
+    file.flush()
+
+
+def _rows_of(rows: pa.Table | None, spool: Any) -> Any:
+    if rows is not None:
+        return rows
+    spool.seek(0)
+    return pa.ipc.open_stream(spool)

@@ -1,0 +1,148 @@
+"""How the operations on data are called: bodies that are Arrow, answers that are, and the clients' own spellings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import lance_namespace as ln
+from lance_namespace.errors import InvalidInputError
+
+from pennon.core.identifiers import Identifier
+from pennon.lake.arrow_stream import ArrowSource
+from pennon.namespace.queries import Answer
+from pennon.server.streams import STREAM_TYPE
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from pennon.lake.arrow_stream import Body
+    from pennon.namespace import PennonNamespace
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request to an operation on data, before it is an object of its own."""
+
+    namespace: PennonNamespace
+    identifier: Identifier
+    #: What the request states: the JSON body, or the query parameters where the body is Arrow.
+    stated: dict[str, Any]
+    headers: Mapping[str, str]
+    #: The Arrow body, if there is one.
+    body: Body | None
+    #: Whether LanceDB's own remote client asks.
+    remote: bool
+
+    def source(self) -> ArrowSource:
+        """Return the batches of the body."""
+        if self.body is None:
+            raise InvalidInputError(f"The body must be an Arrow stream ({STREAM_TYPE.decode()}).")
+        return ArrowSource(self.body, self.namespace.house.settings.group_append_bytes)
+
+    def request(self, model: type[BaseModel]) -> Any:
+        """Return what is stated as a model of the protocol."""
+        from pennon.namespace.base import request_as
+
+        return request_as(model, {**self.stated, "id": list(self.identifier)})
+
+
+Binding = Callable[[Call], Any]
+
+
+def create_table(call: Call) -> Any:
+    """Create a table from the body; properties and location may stand in headers."""
+    stated = call.stated
+    properties = _json_map("properties", stated.get("properties") or call.headers.get("x-lance-table-properties"))
+    request = ln.CreateTableRequest(id=list(call.identifier), mode=stated.get("mode"), properties=properties)
+    if stated.get("storage_options"):
+        raise InvalidInputError("storage_options cannot be set by a request; they are a setting of the server.")
+    location = call.headers.get("x-lance-table-location")
+    return call.namespace.create_table_from(request, call.source(), location)
+
+
+def insert_into_table(call: Call) -> Any:
+    """Append or overwrite by the body."""
+    return call.namespace.insert_from(call.request(ln.InsertIntoTableRequest), call.source())
+
+
+def merge_insert_into_table(call: Call) -> Any:
+    """Upsert the body."""
+    stated = call.stated
+    milliseconds = call.headers.get("x-request-timeout-ms")
+    if milliseconds and not stated.get("timeout"):
+        stated["timeout"] = f"{milliseconds}ms"
+    return call.namespace.merge_from(call.request(ln.MergeInsertIntoTableRequest), call.source())
+
+
+def query_table(call: Call) -> Answer:
+    """Answer a query."""
+    return call.namespace.answer_query(call.identifier, call.stated)
+
+
+def count_table_rows(call: Call) -> int:
+    """Count rows."""
+    counted = call.namespace.count_table_rows(call.request(ln.CountTableRowsRequest))
+    return counted.count or 0
+
+
+def explain_table_query_plan(call: Call) -> str:
+    """Explain a query."""
+    query = call.stated.get("query")
+    if not isinstance(query, dict):
+        raise InvalidInputError("The request names no query.")
+    query = {"branch": call.stated.get("branch"), **query}
+    return call.namespace.explain_query(call.identifier, query, verbose=bool(call.stated.get("verbose")))
+
+
+def analyze_table_query_plan(call: Call) -> str:
+    """Run a query and tell what it took."""
+    return call.namespace.analyze_query(call.identifier, call.stated)
+
+
+def alter_table_add_columns(call: Call) -> Any:
+    """Add columns: of an Arrow schema without values, or as the JSON body says."""
+    if call.body is not None:
+        return call.namespace.add_empty_columns(call.identifier, call.source().schema, call.stated.get("branch"))
+    entries = call.stated.get("new_columns")
+    if isinstance(entries, list) and "function" in call.stated:
+        raise ln.UnsupportedOperationError("Columns bound to a function object are not offered; use virtual_column.")
+    return call.namespace.alter_table_add_columns(call.request(ln.AlterTableAddColumnsRequest))
+
+
+def create_table_index(call: Call) -> Any:
+    """Start building an index; LanceDB's client replaces one of the same name unless it says otherwise."""
+    replace = call.stated.get("replace", call.remote)
+    request = call.request(ln.CreateTableIndexRequest)
+    return call.namespace.create_table_index(request, replace=bool(replace), more=call.stated)
+
+
+def list_table_tags(call: Call) -> Any:
+    """List tags; LanceDB's client wants the bare map."""
+    listed = call.namespace.list_table_tags(call.request(ln.ListTableTagsRequest))
+    if not call.remote:
+        return listed
+    return {name: contents.model_dump(by_alias=True, exclude_none=True) for name, contents in listed.tags.items()}
+
+
+def restore_table(call: Call) -> Any:
+    """Restore a version; LanceDB's client leaves it out when the newest is meant."""
+    if call.stated.get("version") is None:
+        call.stated["version"] = call.namespace.house.datasets.at(
+            call.namespace.find_table(call.identifier), call.stated.get("branch") or "", None
+        ).version
+    return call.namespace.restore_table(call.request(ln.RestoreTableRequest))
+
+
+def _json_map(name: str, text: Any) -> dict[str, str] | None:
+    if text is None:
+        return None
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
+        raise InvalidInputError(f"{name} must be a JSON object of texts.")
+    return parsed
