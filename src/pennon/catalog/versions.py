@@ -146,12 +146,13 @@ def settle(connection: Connection, version: Version) -> None:
 
 
 def withdraw(connection: Connection, version: Version) -> None:
-    """Remove a pending version whose manifest is nowhere to be found."""
+    """Remove a version whose manifest is nowhere to be found, unless it was settled or replaced since it was read."""
     connection.run(
-        "DELETE FROM versions WHERE table_id = ? AND branch = ? AND version = ? AND pending = 1 AND digest = ?",
+        "DELETE FROM versions WHERE table_id = ? AND branch = ? AND version = ? AND pending = ? AND digest = ?",
         version.table_id,
         version.branch,
         version.version,
+        int(version.pending),
         version.digest,
     )
 

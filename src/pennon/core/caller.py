@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -64,6 +64,8 @@ class Caller:
     principal: Principal = EVERYTHING
     request_id: str | None = None
     context: Mapping[str, str] = field(default_factory=dict)
+    #: Marks the request as carried out, given the connection and id of the transaction that does it.
+    mark_effect: Callable[..., None] | None = None
 
 
 _current: ContextVar[Caller] = ContextVar("pennon_caller", default=Caller())  # noqa: B039 (frozen)

@@ -10,6 +10,7 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
     stream_buffer_bytes: int = Field(
         16 * 1024 * 1024, ge=65536, description="Memory one stream, in or out, may hold while its other end is slow."
     )
+    idempotency_hours: float = Field(24.0, gt=0, description="Hours for which an Idempotency-Key is remembered.")
     transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
     shutdown_seconds: float = Field(
         10.0, gt=0, description="Time given to requests under way when the server is told to stop."
@@ -108,7 +110,8 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """Where the catalog is."""
-        return self.database or f"sqlite:///{self.directory.absolute() / '.pennon' / 'catalog.db'}"
+        path = self.directory.absolute() / ".pennon" / "catalog.db"
+        return self.database or f"sqlite:///{quote(str(path))}"
 
     @property
     def root_url(self) -> str:

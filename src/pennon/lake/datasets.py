@@ -47,11 +47,7 @@ class Datasets:
     def at(self, table: Table, branch: str, version: int | None) -> Any:
         """Return the dataset at a version, by default the newest; reads through it never move."""
         if version is None:
-            newest = self._history.latest(table, branch)
-            if newest is None:
-                name = format_identifier(table.identifier)
-                raise TableNotFoundError(f"Table {name!r} is declared, but has no data yet.")
-            version = newest.version
+            version = self.newest(table, branch)
         else:
             self._history.find(table, branch, version)
         key = (table.id, branch, version)
@@ -62,6 +58,14 @@ class Datasets:
             with self._lock:
                 self._handles[key] = known
         return known
+
+    def newest(self, table: Table, branch: str) -> int:
+        """Return the newest version of a branch; raises the error that names what is missing."""
+        newest = self._history.latest(table, branch)
+        if newest is None:
+            name = format_identifier(table.identifier)
+            raise TableNotFoundError(f"Table {name!r} is declared, but has no data yet.")
+        return newest.version
 
     def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
         """Return the newest dataset of a branch and the committer its commits go through."""

@@ -101,10 +101,12 @@ class Discovery:
         found = [table for table in map(self._inspect, new) if table is not None]
         present = {f"{self._places.root_location}/{name}{TABLE_SUFFIX}" for name in folders}
         gone = [table for table in known if table.origin == DISCOVERED and table.location not in present]
-        if found or gone:
-            self._database.write(lambda connection: _apply(connection, found, gone))
+        reserved = [table for table in known if table.origin == DISCOVERED and table.declared]
+        written = [table for table in reserved if stored_versions(self._places.folder(table.location), table.id, "")]
+        if found or gone or written:
+            self._database.write(lambda connection: _apply(connection, found, gone, written))
         pending = set(new) - {table.name for table in found}
-        return not any(self._is_being_made(name) for name in pending)
+        return len(written) == len(reserved) and not any(self._is_being_made(name) for name in pending)
 
     def _is_being_made(self, name: str) -> bool:
         """Tell whether a folder that is no table yet may hold the first write of one."""
@@ -127,9 +129,11 @@ class Discovery:
         return Table(new_id(), ROOT, name, location, origin=DISCOVERED, managed=False, declared=not written)
 
 
-def _apply(connection: Connection, found: list[Table], gone: list[Table]) -> None:
+def _apply(connection: Connection, found: list[Table], gone: list[Table], written: list[Table]) -> None:
     for table in gone:
         tables.delete(connection, table.id)
+    for table in written:
+        tables.mark_written(connection, table.id)
     for table in found:
         _add(connection, table)
 

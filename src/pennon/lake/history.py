@@ -63,7 +63,7 @@ class History:
         if found.pending:
             return finish(self._database, folder, found)
         if folder.stat(f"{versions_folder(branch)}/{found.manifest}") is None:
-            self._forget(table, branch, [number])  # a client's cleanup removed it
+            self._forget([found])  # a client's cleanup removed it
             return None
         return found
 
@@ -89,7 +89,7 @@ class History:
         rows = read()
         if self._vanished(table, branch, rows):
             every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
-            self._forget(table, branch, self._vanished(table, branch, every))
+            self._forget(self._vanished(table, branch, every))
             rows = read()
         finished = [finish(self._database, folder, row) if row.pending else row for row in rows]
         return [row for row in finished if row is not None]
@@ -112,13 +112,13 @@ class History:
         missing = {version.version for version in stored} - {row.version for row in rows}
         return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
 
-    def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[int]:
+    def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[Version]:
         """Return which recorded versions a client's cleanup has removed.
 
         Storage is listed after the records were read: a version committed in between is in neither.
         """
         stored = {version.version for version in stored_versions(self._places.folder(table.location), table.id, branch)}
-        return [row.version for row in rows if not row.pending and row.version not in stored]
+        return [row for row in rows if not row.pending and row.version not in stored]
 
     def _on_storage(self, table: Table, branch: str, number: int) -> Version | None:
         folder = self._places.folder(table.location)
@@ -147,13 +147,15 @@ class History:
         if newest is not None and newest.pending:
             newest = finish(self._database, folder, newest) or self._latest_managed(table, branch, folder)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
-            # The branch was deleted by a client; one of the same name may follow and must not find it.
-            self._database.write(lambda connection: versions.delete_branch(connection, table.id, branch))
-            newest = None
+            self._forget_branch(table, branch, folder)
+            return self._latest_managed(table, branch, folder)
         if not folder.probes_are_cheap:
             return newest
-        # A writer that knows only the folder may have gone around Pennon: follow it.
-        while (newer := self.adopt(table, branch, newest.version + 1 if newest else 1)) is not None:
+        # A writer that knows only the folder may have gone around Pennon: follow it, also when it made the branch or
+        # removed what Pennon knew last.
+        if (newest is None or self._is_gone(folder, newest)) and self.adopt_all(table, branch):
+            return self._latest_managed(table, branch, folder)
+        while newest is not None and (newer := self.adopt(table, branch, newest.version + 1)) is not None:
             newest = newer
         return newest
 
@@ -171,8 +173,14 @@ class History:
     def _is_gone(self, folder: Folder, version: Version) -> bool:
         return folder.stat(f"{versions_folder(version.branch)}/{version.manifest}") is None
 
-    def _forget(self, table: Table, branch: str, numbers: list[int]) -> None:
-        self._database.write(lambda connection: versions.delete_numbers(connection, table.id, branch, numbers))
+    def _forget_branch(self, table: Table, branch: str, folder: Folder) -> None:
+        """Forget a branch that a client deleted; one of the same name may follow at any moment, and must stay."""
+        rows = self._database.read(lambda connection: versions.in_range(connection, table.id, branch, 0, None))
+        if rows and self._is_gone(folder, rows[-1]):
+            self._forget(rows)
+
+    def _forget(self, gone: list[Version]) -> None:
+        self._database.write(lambda connection: [versions.withdraw(connection, version) for version in gone])
 
     def _no_such_branch(self, folder: Folder, branch: str) -> TableBranchNotFoundError:
         known = [ref.name for ref in refs.branches(folder)]

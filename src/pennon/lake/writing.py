@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import lance
@@ -41,6 +42,14 @@ class Written:
     rows: int = 0
 
 
+@dataclass(frozen=True)
+class _Append:
+    """Rows that wait for the commit that carries them."""
+
+    rows: pa.Table
+    note: Note
+
+
 class Writer:
     """Writes to tables through the commit authority."""
 
@@ -48,7 +57,7 @@ class Writer:
         self._database = database
         self._places = places
         self._datasets = datasets
-        self._lanes: Lanes[pa.Table, Written] = Lanes()
+        self._lanes: Lanes[_Append, Written] = Lanes()
 
     def create(self, table: Table, source: ArrowSource, note: Note) -> Written:
         """Write a new table; it comes into being with its first version, in one transaction."""
@@ -60,19 +69,15 @@ class Writer:
                     table.location, lance.LanceOperation.Overwrite(source.schema, fragments), 0, committer
                 )
             except BaseException:
-                self._remove_files(table, "", fragments)
+                self.remove_files(table, "", fragments)
                 raise
         return Written(dataset.version, committer.transaction_id, source.rows)
 
     def append(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Append rows: few at once together with what others append, many as they come."""
         if source.is_small:
-            rows = source.table()
-
-            def commit(group: list[pa.Table]) -> list[Written | Exception]:
-                return self._append_group(table, branch, group, note)
-
-            return self._lanes.join(f"{table.id}/{branch}", rows, commit)
+            waiting = _Append(source.table(), note)
+            return self._lanes.join(f"{table.id}/{branch}", waiting, partial(self._append_group, table, branch))
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "append")
@@ -109,33 +114,59 @@ class Writer:
         with self._lanes.turn(f"{table.id}/{branch}"):
             yield
 
+    def write_part(self, table: Table, branch: str, source: ArrowSource, *, overwrite: bool) -> list[Any]:
+        """Write the files of a part of an upload, without committing them."""
+        dataset = self._datasets.at(table, branch, None)
+        with self._truthful(table, None, source):
+            return self._write_files(dataset, source, "overwrite" if overwrite else "append")
+
+    def commit_parts(self, table: Table, branch: str, operation: Any, rows: int, note: Note) -> Written:
+        """Commit files that were written as parts of an upload."""
+        with self._lanes.turn(f"{table.id}/{branch}"):
+            dataset, committer = self._open(table, branch, note)
+            with self._truthful(table, committer, None), typed_errors():
+                done = self._commit(dataset, operation, dataset.version, committer)
+        return Written(done.version, committer.transaction_id or self._database.write(note), rows)
+
     def _open(self, table: Table, branch: str, note: Note) -> tuple[Any, TableCommitter]:
-        self._datasets.at(table, branch, None)  # names what is missing: data, branch
+        self._datasets.newest(table, branch)  # names what is missing: data, branch
         return self._datasets.for_writing(table, branch, note)
 
-    def _append_group(self, table: Table, branch: str, group: list[pa.Table], note: Note) -> list[Written | Exception]:
+    def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit fails alone."""
+        notes: list[Note] = []
+        ids: list[str] = []
+
+        def note_all(connection: Connection) -> str:
+            ids[:] = [note(connection) for note in notes]  # each caller gets a transaction of its own
+            return ids[0]
+
         with self._truthful(table, None, None):
-            dataset, committer = self._open(table, branch, note)
-        outcomes: list[Written | Exception | None] = [None] * len(group)
+            dataset, committer = self._open(table, branch, note_all)
+        outcomes, fragments = self._write_group(dataset, [waiting.rows for waiting in group])
+        fitting = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        notes += [group[index].note for index in fitting]
+        if fitting:
+            with self._truthful(table, committer, None), typed_errors():
+                done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
+            if not ids:
+                self._database.write(note_all)
+        written = iter([Written(done.version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
+        return [next(written) if outcome is None else outcome for outcome in outcomes]
+
+    def _write_group(self, dataset: Any, tables: list[pa.Table]) -> tuple[list[Exception | None], list[Any]]:
+        """Write the rows of several callers, those of one schema into one file; returns who failed, and the files."""
+        outcomes: list[Exception | None] = [None] * len(tables)
         fragments: list[Any] = []
-        for schema, members in _by_schema(group):
+        for schema, members in _by_schema(tables):
             try:
                 with typed_errors():
-                    rows = pa.concat_tables([group[index] for index in members])
+                    rows = pa.concat_tables([tables[index] for index in members])
                     fragments += write_fragments(rows, dataset, mode="append", schema=schema)
             except LanceNamespaceError as error:
                 for index in members:
                     outcomes[index] = error
-        if any(outcome is None for outcome in outcomes):
-            with self._truthful(table, committer, None):
-                operation = lance.LanceOperation.Append(fragments)
-                done = self._commit(dataset, operation, dataset.version, committer)
-            transaction_id = committer.transaction_id or self._database.write(note)
-            for index, outcome in enumerate(outcomes):
-                if outcome is None:
-                    outcomes[index] = Written(done.version, transaction_id, group[index].num_rows)
-        return [outcome for outcome in outcomes if outcome is not None]
+        return outcomes, fragments
 
     def _write_files(self, target: Any, source: ArrowSource, mode: str) -> list[Any]:
         with typed_errors():
@@ -162,7 +193,7 @@ class Writer:
                 with self._truthful(table, committer, source), typed_errors():
                     done = self._commit(dataset, operation, dataset.version, committer)
         except BaseException:
-            self._remove_files(table, branch, fragments)
+            self.remove_files(table, branch, fragments)
             raise
         return Written(done.version, committer.transaction_id or self._database.write(note), source.rows)
 
@@ -180,7 +211,8 @@ class Writer:
             namespace_client_managed_versioning=managed,
         )
 
-    def _remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
+    def remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
+        """Remove data files that no version will ever name."""
         folder = self._places.folder(table.location)
         home = f"tree/{branch}/" if branch else ""
         for fragment in fragments:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pennon.lake.indexing import Indexer
     from pennon.lake.places import Places
     from pennon.lake.removal import Removal
+    from pennon.lake.uploads import Uploads
     from pennon.lake.writing import Writer
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -52,6 +53,7 @@ class House:
     datasets: Datasets
     writer: Writer
     indexer: Indexer
+    uploads: Uploads
 
 
 class Operations:
@@ -166,7 +168,10 @@ def note_transaction(
     }
     if caller.request_id:
         properties["request_id"] = caller.request_id
-    return transactions.record(connection, operation, identifier, properties)
+    transaction_id = transactions.record(connection, operation, identifier, properties)
+    if caller.mark_effect is not None:
+        caller.mark_effect(connection, transaction_id)
+    return transaction_id
 
 
 def note_of(operation: str, table: Table) -> Callable[[Connection], str]:

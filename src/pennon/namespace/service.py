@@ -6,7 +6,7 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from pennon.catalog import open_database, transactions
+from pennon.catalog import idempotency, open_database, transactions
 from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
 from pennon.core.settings import Settings, load_settings
@@ -18,12 +18,14 @@ from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
 from pennon.lake.places import Places
 from pennon.lake.removal import Removal
+from pennon.lake.uploads import Uploads
 from pennon.lake.writing import Writer
 from pennon.namespace.base import House
 from pennon.namespace.batches import BatchOperations
 from pennon.namespace.branches import BranchOperations
 from pennon.namespace.columns import ColumnOperations
 from pennon.namespace.descriptions import DescriptionOperations
+from pennon.namespace.extensions import ExtensionOperations
 from pennon.namespace.indices import IndexOperations
 from pennon.namespace.listings import ListingOperations
 from pennon.namespace.namespaces import NamespaceOperations
@@ -46,6 +48,7 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
     QueryOperations,
     ColumnOperations,
     IndexOperations,
+    ExtensionOperations,
     TagOperations,
     BranchOperations,
     StatisticsOperations,
@@ -74,6 +77,8 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         """Do the small chores of a long-lived process: forget old transactions, remove what drops left behind."""
         oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
         self._write(lambda connection: transactions.forget_before(connection, oldest))
+        stale = now_millis() - int(self.house.settings.idempotency_hours * _DAY_MILLIS / 24)
+        self._write(lambda connection: idempotency.forget_before(connection, stale))
         self.house.removal.sweep()
 
     def close(self) -> None:
@@ -102,6 +107,7 @@ def build_house(settings: Settings) -> House:
         metadata_cache_bytes=settings.metadata_cache_bytes,
         handles=settings.dataset_handles,
     )
+    writer = Writer(database, places, datasets)
     return House(
         settings=settings,
         database=database,
@@ -112,6 +118,7 @@ def build_house(settings: Settings) -> House:
         discovery=Discovery(database, places, enabled=settings.discover, seconds=settings.discover_seconds),
         removal=Removal(database, places),
         datasets=datasets,
-        writer=Writer(database, places, datasets),
+        writer=writer,
         indexer=Indexer(datasets, settings.index_threads),
+        uploads=Uploads(database, writer),
     )

@@ -13,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.core.identifiers import Identifier
 from pennon.lake.arrow_stream import ArrowSource
 from pennon.namespace.queries import Answer
+from pennon.server import extensions
 from pennon.server.streams import STREAM_TYPE
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def create_table(call: Call) -> Any:
 
 
 def insert_into_table(call: Call) -> Any:
-    """Append or overwrite by the body."""
+    """Append or overwrite by the body, or take it in as a part of an upload."""
+    if call.stated.get("upload_id") is not None:
+        return extensions.add_part(call)
     return call.namespace.insert_from(call.request(ln.InsertIntoTableRequest), call.source())
 
 

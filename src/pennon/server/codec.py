@@ -55,7 +55,10 @@ QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
     "properties": (str, _text),
     "storage_options": (str, _text),
     "timeout": (str, _text),
+    "upload_id": (str, _text),
+    "upload_part_id": (str, _text),
     "use_index": (bool, _boolean),
+    "version": (int, _integer),
     "when_matched_update_all": (bool, _boolean),
     "when_matched_update_all_filt": (str, _text),
     "when_not_matched_by_source_delete": (bool, _boolean),
@@ -97,8 +100,7 @@ def state_request(
         if stated is not None and stated != identifier:
             raise InvalidInputError("The id in the body is not the one in the path.")
         body["id"] = identifier
-    if "index_name" in values:
-        body["index_name"] = decode_segment(values["index_name"])
+    body.update({name: decode_segment(raw) for name, raw in values.items() if name != "id"})
     query = exchange.query
     for name in operation.query:
         text = query.get(name, "")

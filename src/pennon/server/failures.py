@@ -11,18 +11,24 @@ from lance_namespace.errors import (
     LanceNamespaceError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
+    TableBranchNotFoundError,
     TableColumnNotFoundError,
+    TableTagNotFoundError,
     UnauthenticatedError,
 )
 
 from pennon.core.errors import advice_for, status_of
 from pennon.server.dialects import is_remote
 from pennon.server.exchange import BodyTooLargeError
+from pennon.server.idempotency import KeyReusedError
 
 if TYPE_CHECKING:
     from pennon.server.exchange import Exchange
 
 logger = logging.getLogger("pennon.server")
+
+#: Errors that LanceDB's remote client would show as "table not found", were they answered with their own status.
+_MISTAKEN = (TableColumnNotFoundError, TableTagNotFoundError, TableBranchNotFoundError)
 
 
 def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
@@ -43,7 +49,9 @@ def status_for(error: LanceNamespaceError, operation: str, exchange: Exchange) -
     """
     if isinstance(error, BodyTooLargeError):
         return 413
-    misleading = isinstance(error, TableColumnNotFoundError) or (
+    if isinstance(error, KeyReusedError):
+        return 422
+    misleading = isinstance(error, _MISTAKEN) or (
         isinstance(error, TableAlreadyExistsError) and operation == "CreateTable"
     )
     return 400 if misleading and is_remote(exchange) else status_of(error)

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from pennon.core.caller import Caller, Principal, set_caller
-from pennon.core.identifiers import ROOT
+from pennon.core.identifiers import ROOT, format_identifier
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
 from pennon.server.authentication import Authenticator
@@ -25,6 +26,8 @@ from pennon.server.codec import build_request, delimiter_of, dump, parse_body, s
 from pennon.server.context import context_of
 from pennon.server.dialects import Remote
 from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers
+from pennon.server.extensions import Reply
+from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.operations import Operation
 from pennon.server.streams import FILE_TYPE, STREAM_TYPE, BodyPipe, encode
 
@@ -32,10 +35,26 @@ logger = logging.getLogger("pennon.server")
 
 Result = TypeVar("Result")
 
-#: What LanceDB's remote client may expect of this server: several query vectors, structured full-text queries.
-_FEATURES: Headers = ((b"phalanx-version", b"0.3.0"),)
-_SAY_FEATURES = frozenset({"ListTables", "ListAllTables", "DescribeTable", "CreateTable"})
+#: What LanceDB's remote client may expect of this server: several query vectors, structured full-text queries,
+#: uploads in parts, blobs.
+_FEATURES: Headers = ((b"phalanx-version", b"0.5.0"),)
+_SAY_FEATURES = frozenset({"ListTables", "ListAllTables", "DescribeTable", "CreateTable", "CloneTable"})
+_REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
+
+
+@dataclass
+class _Request:
+    """A request on its way through the handler."""
+
+    operation: Operation
+    exchange: Exchange
+    remote: Remote
+    principal: Principal
+    stated: dict[str, Any]
+    arrow: bool
+    fingerprint: Fingerprint | None = None
+    mark_effect: Callable[..., None] | None = None
 
 
 class Handler:
@@ -51,6 +70,7 @@ class Handler:
         self._short = ThreadPoolExecutor(settings.threads, thread_name_prefix="pennon-metadata")
         self._long = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-data")
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
+        self._replays = Replays(self._house.database)
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
 
     async def handle(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
@@ -60,17 +80,46 @@ class Handler:
             operation.arrow == "either" and exchange.headers.get("content-type", "").startswith(_ARROW)
         )
         reads_body = operation.method != "GET" and not arrow
-        body = parse_body(await exchange.body(self._largest_json)) if reads_body else {}
+        raw = await exchange.body(self._largest_json) if reads_body else b""
+        body = parse_body(raw)
         remote.read(body)
         principal = await self._recognise(exchange, body)
         stated = state_request(operation, exchange, body, values)
-        if operation.binding is None:
-            result = await self._run(operation, exchange, remote, principal, stated)
-        else:
-            result = await self._run_bound(operation, exchange, remote, principal, stated, arrow=arrow)
-        if operation.changes:
-            self._log(operation, exchange, principal, values)
-        return await self._answer(operation, exchange, remote, result)
+        request = _Request(operation, exchange, remote, principal, stated, arrow)
+        key = self._replays.key_of(exchange) if operation.changes else None
+        if key is None:
+            return await self._answer(request, await self._carry_out(request))
+        return await self._carry_out_once(request, key, raw)
+
+    async def _carry_out_once(self, request: _Request, key: str, raw: bytes) -> int:
+        """Carry out a request under an idempotency key, or repeat the answer it was given before."""
+        name = request.principal.name
+        request.fingerprint = Fingerprint(request.operation, request.exchange)
+        request.fingerprint.add(raw)
+        await self._replays.enter(name, key)
+        try:
+            known = await self.in_thread(partial(self._replays.find, name, key))
+            if known is not None:
+                if request.arrow:
+                    async for chunk in request.exchange.chunks(self._largest_upload):
+                        request.fingerprint.add(chunk)
+                status, answer = replay(known, request.fingerprint())
+                await request.exchange.answer(status, answer, headers=_REPLAYED)
+                return status
+            request.mark_effect = effect_of(name, key, request.fingerprint)
+            result = await self._carry_out(request)
+            answer = self._encode(request, result)
+            await self.in_thread(partial(self._replays.complete, name, key, request.operation.status, answer))
+        finally:
+            self._replays.leave(name, key)
+        return await self._answer(request, result)
+
+    async def _carry_out(self, request: _Request) -> Any:
+        bound = request.operation.binding is not None
+        result = await (self._run_bound(request) if bound else self._run(request))
+        if request.operation.changes:
+            self._log(request)
+        return result
 
     async def in_thread(self, work: Callable[[], Result], *, long: bool = False) -> Result:
         """Run work on a thread, for the caller of the moment."""
@@ -88,66 +137,56 @@ class Handler:
             return self._authenticator.recognise(exchange, body)
         return await self.in_thread(partial(self._authenticator.recognise, exchange, body))
 
-    def _admit(
-        self, operation: Operation, exchange: Exchange, principal: Principal, request: Any, stated: dict[str, Any]
-    ) -> None:
-        authorize(operation, principal, request)
-        context = context_of(exchange, stated) if operation.changes else {}
-        set_caller(Caller(principal, exchange.request_id, context))
+    def _admit(self, request: _Request, model: Any) -> None:
+        authorize(request.operation, request.principal, model)
+        context = context_of(request.exchange, request.stated) if request.operation.changes else {}
+        set_caller(Caller(request.principal, request.exchange.request_id, context, request.mark_effect))
 
-    async def _run(
-        self, operation: Operation, exchange: Exchange, remote: Remote, principal: Principal, stated: dict[str, Any]
-    ) -> BaseModel:
-        request = build_request(operation, stated)
-        remote.open_token(request)
-        self._admit(operation, exchange, principal, request, stated)
-        work = self._work(operation, exchange, request, remote)
-        if operation.instant and self._instant and not self._needs_time(operation, request):
+    async def _run(self, request: _Request) -> BaseModel:
+        operation = request.operation
+        model = build_request(operation, request.stated)
+        request.remote.open_token(model)
+        self._admit(request, model)
+        work = self._work(request, model)
+        if operation.instant and self._instant and not self._needs_time(operation, model):
             return work()
         return await self.in_thread(work, long=operation.long)
 
-    async def _run_bound(
-        self,
-        operation: Operation,
-        exchange: Exchange,
-        remote: Remote,
-        principal: Principal,
-        stated: dict[str, Any],
-        *,
-        arrow: bool,
-    ) -> Any:
-        identifier = tuple(stated.get("id") or ())
-        self._admit(operation, exchange, principal, SimpleNamespace(id=identifier), stated)
-        pipe = BodyPipe(asyncio.get_running_loop(), self._buffer) if arrow else None
-        call = Call(self._namespace, identifier, stated, exchange.headers, pipe, remote.is_remote)
-        assert operation.binding is not None  # noqa: S101 (that is what makes it bound)
-        work = asyncio.ensure_future(self.in_thread(partial(operation.binding, call), long=True))
+    async def _run_bound(self, request: _Request) -> Any:
+        identifier = tuple(request.stated.get("id") or ())
+        self._admit(request, SimpleNamespace(id=identifier))
+        pipe = BodyPipe(asyncio.get_running_loop(), self._buffer) if request.arrow else None
+        call = Call(
+            self._namespace, identifier, request.stated, request.exchange.headers, pipe, request.remote.is_remote
+        )
+        assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
+        work = asyncio.ensure_future(self.in_thread(partial(request.operation.binding, call), long=True))
         if pipe is not None:
-            await self._feed(exchange, pipe, work)
+            await self._feed(request, pipe, work)
         return await work
 
-    async def _feed(self, exchange: Exchange, pipe: BodyPipe, work: asyncio.Future[Any]) -> None:
+    async def _feed(self, request: _Request, pipe: BodyPipe, work: asyncio.Future[Any]) -> None:
         """Give a body to the work that reads it, until it ends or the work does."""
         work.add_done_callback(lambda _: pipe.abandon())
         failure = None
         try:
-            async for chunk in exchange.chunks(self._largest_upload):
+            async for chunk in request.exchange.chunks(self._largest_upload):
                 if work.done():
                     break
+                if request.fingerprint is not None:
+                    request.fingerprint.add(chunk)
                 await pipe.feed(chunk)
         except (ClientGoneError, BodyTooLargeError) as error:
             failure = error
         pipe.end(failure)
 
-    def _work(
-        self, operation: Operation, exchange: Exchange, request: BaseModel, remote: Remote
-    ) -> Callable[[], BaseModel]:
-        method = getattr(self._namespace, operation.handler)
-        if operation.id == "ListAllTables":
-            if remote.lists_root:
-                return partial(self._namespace.list_tables, request)  # type: ignore[arg-type]
-            return partial(method, request, delimiter_of(exchange))
-        return partial(method, request)
+    def _work(self, request: _Request, model: BaseModel) -> Callable[[], BaseModel]:
+        method = getattr(self._namespace, request.operation.handler)
+        if request.operation.id == "ListAllTables":
+            if request.remote.lists_root:
+                return partial(self._namespace.list_tables, model)  # type: ignore[arg-type]
+            return partial(method, model, delimiter_of(request.exchange))
+        return partial(method, model)
 
     def _needs_time(self, operation: Operation, request: Any) -> bool:
         """Tell whether an operation that is usually instant has to look at storage this time."""
@@ -157,18 +196,29 @@ class Handler:
             return self._house.discovery.is_due()
         return False
 
-    async def _answer(self, operation: Operation, exchange: Exchange, remote: Remote, result: Any) -> int:
-        headers = _FEATURES if operation.id in _SAY_FEATURES else ()
+    def _encode(self, request: _Request, result: Any) -> bytes:
+        if isinstance(result, Reply):
+            return result.body if isinstance(result.body, bytes) else json.dumps(result.body).encode()
+        if request.operation.answer == "value" or isinstance(result, dict):
+            return json.dumps(result).encode()
+        if request.operation.response is None:
+            return b""
+        request.remote.close_token(result)
+        return dump(result)
+
+    async def _answer(self, request: _Request, result: Any) -> int:
         if isinstance(result, Answer):
-            await self._answer_batches(exchange, result, as_file=not remote.is_remote)
-        elif operation.answer == "value" or isinstance(result, dict):
-            await exchange.answer(operation.status, json.dumps(result).encode())
-        elif operation.response is None:
-            await exchange.answer(operation.status, b"")
+            await self._answer_batches(
+                request.exchange, result, as_file=not request.remote.is_remote and request.operation.tag != "Extension"
+            )
+        elif isinstance(result, Reply):
+            kind = b"application/octet-stream" if isinstance(result.body, bytes) else b"application/json"
+            await request.exchange.answer(result.status, self._encode(request, result), kind, result.headers)
+            return result.status
         else:
-            remote.close_token(result)
-            await exchange.answer(operation.status, dump(result), headers=headers)
-        return operation.status
+            headers = _FEATURES if request.operation.id in _SAY_FEATURES else ()
+            await request.exchange.answer(request.operation.status, self._encode(request, result), headers=headers)
+        return request.operation.status
 
     async def _answer_batches(self, exchange: Exchange, answer: Answer, *, as_file: bool) -> None:
         """Send batches as they come: one is read while the one before it is sent."""
@@ -182,6 +232,7 @@ class Handler:
             content = await ahead
         await exchange.send(b"", more=False)
 
-    def _log(self, operation: Operation, exchange: Exchange, principal: Principal, values: dict[str, bytes]) -> None:
-        name = values.get("id", b"").decode("latin-1")
-        logger.info("%s %s by %s (request %s)", operation.id, name, principal.name, exchange.request_id)
+    def _log(self, request: _Request) -> None:
+        name = format_identifier(request.stated.get("id") or ())
+        caller, request_id = request.principal.name, request.exchange.request_id
+        logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)

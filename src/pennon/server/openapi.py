@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -10,6 +11,7 @@ from pennon import __version__
 from pennon.core.errors import STATUS_BY_CODE
 from pennon.server.codec import QUERY_PARAMETERS
 from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.streams import FILE_TYPE, STREAM_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
@@ -48,16 +50,22 @@ def _describe(row: Operation) -> dict[str, Any]:
         "parameters": _parameters(row),
         "responses": {str(row.status): _success(row), **_errors()},
     }
-    if row.method == "POST" and row.request is not None:
-        content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=row.request.__name__)}}}
+    content: dict[str, Any] = {}
+    if row.method == "POST" and row.request is not None and row.arrow is not True:
+        content["application/json"] = {"schema": {"$ref": _REFERENCE.format(model=row.request.__name__)}}
+    if row.arrow:
+        content[STREAM_TYPE.decode()] = {"schema": {"type": "string", "format": "binary"}}
+    if content:
         described["requestBody"] = {"required": False, "content": content}
     return described
 
 
 def _parameters(row: Operation) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
-    if "{id}" in row.path:
-        parameters.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
+    parameters += [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", row.path)
+    ]
     parameters.append({"name": "delimiter", "in": "query", "required": False, "schema": {"type": "string"}})
     parameters += [
         {"name": name, "in": "query", "required": False, "schema": {"type": _JSON_TYPES[QUERY_PARAMETERS[name][0]]}}
@@ -67,6 +75,16 @@ def _parameters(row: Operation) -> list[dict[str, Any]]:
 
 
 def _success(row: Operation) -> dict[str, Any]:
+    if row.answer == "batches":
+        content = {
+            kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in (FILE_TYPE, STREAM_TYPE)
+        }
+        return {"description": row.summary, "content": content}
+    if row.answer == "value":
+        kind = "integer" if row.id == "CountTableRows" else "string"
+        return {"description": row.summary, "content": {"application/json": {"schema": {"type": kind}}}}
+    if row.tag == "Extension":
+        return {"description": row.summary, "content": {"application/json": {"schema": {"type": "object"}}}}
     if row.response is None:
         return {"description": "Yes; the answer has no body."}
     schema = {"$ref": _REFERENCE.format(model=row.response.__name__)}
@@ -76,7 +94,7 @@ def _success(row: Operation) -> dict[str, Any]:
 def _errors() -> dict[str, Any]:
     schema = {"$ref": _REFERENCE.format(model="ErrorResponse")}
     content = {"application/json": {"schema": schema}}
-    statuses = sorted({*STATUS_BY_CODE.values(), 413})
+    statuses = sorted({*STATUS_BY_CODE.values(), 413, 422})
     return {str(status): {"description": "An error.", "content": content} for status in statuses}
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pennon.core.caller import Role
 from pennon.core.identifiers import Identifier, check_identifier
-from pennon.server import bindings
+from pennon.server import bindings, extensions
 from pennon.server.bindings import Binding
 
 
@@ -143,6 +143,82 @@ def _table(op: str, verb: str, permission: Permission, summary: str, **more: Any
     return _operation(op, "POST", f"{_T}/{verb}", permission, summary=summary, **more)
 
 
+def _extension(op: str, verb: str, permission: Permission, binding: Binding, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation that LanceDB's remote client knows and the specification does not."""
+    more.setdefault("method", "POST")
+    method = more.pop("method")
+    return Operation(
+        op, method, f"{_T}/{verb}", "", permission, tag="Extension", binding=binding, summary=summary, **more
+    )
+
+
+_EXTENSIONS: tuple[Operation, ...] = (
+    _extension("CloneTable", "clone", _WRITE_TABLE, extensions.clone_table, "Clone a table."),
+    _extension(
+        "BeginUpload",
+        "multipart_write/create",
+        _WRITE_TABLE,
+        extensions.begin_upload,
+        "Begin an upload in parts.",
+        query=("branch",),
+    ),
+    _extension(
+        "CompleteUpload",
+        "multipart_write/complete",
+        _WRITE_TABLE,
+        extensions.complete_upload,
+        "Commit an upload in parts.",
+        query=("upload_id", "branch"),
+    ),
+    _extension(
+        "AbortUpload",
+        "multipart_write/abort",
+        _WRITE_TABLE,
+        extensions.abort_upload,
+        "Give an upload in parts up.",
+        query=("upload_id", "branch"),
+    ),
+    _extension("DiffBranch", "branches/diff", _READ_TABLE, extensions.diff_branch, "Compare a branch with main."),
+    _extension(
+        "CherryPick", "branches/cherry_pick", _WRITE_TABLE, extensions.cherry_pick, "Bring a branch over to main."
+    ),
+    _extension(
+        "FetchBlobs", "fetch_blobs", _READ_TABLE, extensions.fetch_blobs, "Read blobs of rows.", answer="batches"
+    ),
+    _extension(
+        "ReadBlob",
+        "blob/{column}/{row_id}/bytes",
+        _READ_TABLE,
+        extensions.read_blob,
+        "Read a range of one blob.",
+        method="GET",
+        query=("version", "branch"),
+    ),
+    _extension(
+        "PrewarmIndex",
+        "index/{index_name}/prewarm",
+        _READ_TABLE,
+        extensions.prewarm_index,
+        "Load an index into memory.",
+    ),
+    _extension("PrewarmData", "page_cache/prewarm", _READ_TABLE, extensions.prewarm_data, "Accept a wish to preload."),
+    _extension(
+        "GetWriteBuffer",
+        "get_lsm_write_spec",
+        _READ_TABLE,
+        extensions.no_write_buffer,
+        "Tell that writes are not buffered.",
+    ),
+    _extension(
+        "GetWriteBufferStats",
+        "get_lsm_stats",
+        _READ_TABLE,
+        extensions.no_write_buffer,
+        "Tell that writes are not buffered.",
+    ),
+)
+
+
 OPERATIONS: tuple[Operation, ...] = (
     _namespace("CreateNamespace", "POST", f"{_NS}/create", _WRITE_NAMESPACE, summary="Create a namespace."),
     _namespace(
@@ -241,7 +317,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "insert",
         _WRITE_TABLE,
         "Append an Arrow stream to a table, or replace its rows.",
-        query=("mode", "branch"),
+        query=("mode", "branch", "upload_id", "upload_part_id"),
         binding=bindings.insert_into_table,
         arrow=True,
     ),
@@ -357,6 +433,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table("ListTableBranches", "branches/list", _READ_TABLE, "List a table's branches.", tag="Branch", query=_PAGED),
     _table("CreateTableBranch", "branches/create", _WRITE_TABLE, "Create a branch.", tag="Branch"),
     _table("DeleteTableBranch", "branches/delete", _WRITE_TABLE, "Delete a branch.", tag="Branch"),
+    *_EXTENSIONS,
     _operation(
         "DescribeTransaction",
         "POST",
@@ -376,9 +453,37 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
 )
 
-#: Operations of the protocol that this Pennon answers with "unsupported": their routes, so that the answer is typed.
+#: Operations of the protocol and of LanceDB's client that this Pennon answers with "unsupported": their routes, so
+#: that the answer is typed.
 UNSUPPORTED: dict[str, tuple[str, str]] = {
     "AlterTableBackfillColumns": ("POST", f"{_T}/backfill_column"),
     "RefreshMaterializedView": ("POST", "/v1/materialized_view/{id}/refresh"),
     "CreateMaterializedView": ("POST", "/v1/materialized_view/{id}/create"),
+    "DescribeMaterializedView": ("POST", "/v1/materialized_view/{id}/describe"),
+    "DropMaterializedView": ("POST", "/v1/materialized_view/{id}/drop"),
+    "ListMaterializedViews": ("GET", f"{_NS}/materialized_view/list"),
+    "CreateFunction": ("POST", "/v1/function/{id}/create"),
+    "DescribeFunction": ("POST", "/v1/function/{id}/describe"),
+    "DropFunction": ("POST", "/v1/function/{id}/drop"),
+    "ListFunctions": ("GET", f"{_NS}/function/list"),
+    "CreateView": ("POST", "/v1/view/{id}/create"),
+    "DescribeView": ("POST", "/v1/view/{id}/describe"),
+    "DropView": ("POST", "/v1/view/{id}/drop"),
+    "ListViews": ("GET", f"{_NS}/view/list"),
+    "CreateSecret": ("POST", "/v1/secret/{id}/create"),
+    "AlterSecret": ("POST", "/v1/secret/{id}/alter"),
+    "DescribeSecret": ("POST", "/v1/secret/{id}/describe"),
+    "DropSecret": ("POST", "/v1/secret/{id}/drop"),
+    "ListSecrets": ("GET", f"{_NS}/secret/list"),
+    "ListJobs": ("POST", "/v1/jobs/list"),
+    "DescribeJob": ("POST", "/v1/jobs/describe"),
+    "CancelJob": ("POST", "/v1/jobs/cancel"),
+    "PauseJob": ("POST", "/v1/jobs/pause"),
+    "ResumeJob": ("POST", "/v1/jobs/resume"),
+    "QueryJobEvents": ("POST", "/v1/jobs/query_events"),
+    "FunctionErrors": ("POST", f"{_T}/errors"),
+    "SetWriteBuffer": ("POST", f"{_T}/set_lsm_write_spec"),
+    "UnsetWriteBuffer": ("POST", f"{_T}/unset_lsm_write_spec"),
+    "FlushWriteBuffer": ("POST", f"{_T}/flush_lsm"),
+    "CompactWriteBuffer": ("POST", f"{_T}/compact_lsm"),
 }

@@ -1,0 +1,93 @@
+"""Uploads in parts: which files of which part wait for their commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pennon.core.clock import now_millis
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection, Row
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An upload that is not complete yet."""
+
+    id: str
+    table_id: str
+    branch: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an upload: its files as Lance describes them (JSON), its schema, and how it is meant."""
+
+    id: str
+    fragments: str
+    schema: str
+    rows: int
+    overwrite: bool
+
+
+def _part(row: Row) -> Part:
+    return Part(row[0], row[1], row[2], row[3], bool(row[4]))
+
+
+def insert(connection: Connection, upload: Upload) -> None:
+    """Add an upload."""
+    connection.run(
+        "INSERT INTO uploads (id, table_id, branch, created_at) VALUES (?, ?, ?, ?)",
+        upload.id,
+        upload.table_id,
+        upload.branch,
+        now_millis(),
+    )
+
+
+def find(connection: Connection, upload_id: str) -> Upload | None:
+    """Return an upload."""
+    row = connection.one("SELECT id, table_id, branch FROM uploads WHERE id = ?", upload_id)
+    return Upload(*row) if row else None
+
+
+def put_part(connection: Connection, upload_id: str, part: Part) -> Part | None:
+    """Add a part, or replace it and return what it was."""
+    row = connection.one(
+        "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? AND id = ?",
+        upload_id,
+        part.id,
+    )
+    connection.run("DELETE FROM upload_parts WHERE upload_id = ? AND id = ?", upload_id, part.id)
+    connection.run(
+        "INSERT INTO upload_parts (upload_id, id, fragments, arrow_schema, row_count, overwrite) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        upload_id,
+        part.id,
+        part.fragments,
+        part.schema,
+        part.rows,
+        int(part.overwrite),
+    )
+    return _part(row) if row else None
+
+
+def parts(connection: Connection, upload_id: str) -> list[Part]:
+    """Return the parts of an upload in the order of their ids."""
+    rows = connection.all(
+        "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? ORDER BY id",
+        upload_id,
+    )
+    return [_part(row) for row in rows]
+
+
+def delete(connection: Connection, upload_id: str) -> None:
+    """Remove an upload and its parts."""
+    connection.run("DELETE FROM uploads WHERE id = ?", upload_id)
+
+
+def begun_before(connection: Connection, millis: int) -> list[Upload]:
+    """Return uploads that were begun before a time."""
+    rows = connection.all("SELECT id, table_id, branch FROM uploads WHERE created_at < ?", millis)
+    return [Upload(*row) for row in rows]

@@ -1,0 +1,129 @@
+"""Comparing a branch with main, and bringing what it adds over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from lance_namespace.errors import ConcurrentModificationError
+
+from pennon.lake.arrow_json import type_to_json
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a branch has that main has not, and the other way round."""
+
+    branch: str
+    parent_version: int
+    main: Any
+    other: Any
+    added: list[pa.Field] = field(default_factory=list)
+    removed: list[pa.Field] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    new_on_main: int = 0
+    new_on_branch: int = 0
+    deleted_on_branch: int = 0
+    exact: bool = False
+
+    @property
+    def base_moved(self) -> bool:
+        """Whether main has gone on since the branch was made."""
+        return bool(self.main.version != self.parent_version)
+
+    @property
+    def obstacles(self) -> list[Json]:
+        """Why the branch cannot be brought over, if it cannot."""
+        found = []
+        if self.base_moved:
+            found.append({"code": "baseMoved", "message": "main has advanced since the branch was made"})
+        if self.removed or self.changed:
+            found.append({"code": "schemaConflict", "message": "the branch removed or changed columns of main"})
+        if self.deleted_on_branch:
+            found.append({"code": "rowsDeleted", "message": "the branch deleted rows of main"})
+        if not self.exact:
+            found.append({"code": "noStableRowIds", "message": "the table has no stable row ids to match rows by"})
+        return found
+
+    def as_json(self) -> Json:
+        """Return the comparison as LanceDB's client reads it."""
+        return {
+            "fromBranch": self.branch,
+            "parentVersion": self.parent_version,
+            "mainVersion": self.main.version,
+            "branchVersion": self.other.version,
+            "baseMoved": self.base_moved,
+            "rowCountMain": self.main.count_rows(),
+            "rowCountBranch": self.other.count_rows(),
+            "rowSummary": {
+                "unchanged": self.other.count_rows() - self.new_on_branch,
+                "newOnBase": self.new_on_main,
+                "newOnBranch": self.new_on_branch,
+                "staleRecompute": 0,
+                "inputsChanged": 0,
+                "deltaAvailable": self.exact,
+            },
+            "addedColumns": [_column(item) for item in self.added],
+            "removedColumns": [_column(item) for item in self.removed],
+            "changedColumns": self.changed,
+            "addedIndexes": sorted(_index_names(self.other) - _index_names(self.main)),
+            "removedIndexes": sorted(_index_names(self.main) - _index_names(self.other)),
+            "errors": self.obstacles,
+        }
+
+
+def compare(main: Any, other: Any, branch: str, parent_version: int) -> Comparison:
+    """Compare a branch with main; rows are told apart by their stable ids where the table has them."""
+    ours, theirs = main.schema, other.schema
+    added = [item for item in theirs if item.name not in ours.names]
+    removed = [item for item in ours if item.name not in theirs.names]
+    changed = [item.name for item in ours if item.name in theirs.names and theirs.field(item.name).type != item.type]
+    exact = bool(main.has_stable_row_ids and other.has_stable_row_ids)
+    deleted = _delta(other, parent_version).get_deleted_row_ids() if exact else []
+    return Comparison(
+        branch=branch,
+        parent_version=parent_version,
+        main=main,
+        other=other,
+        added=added,
+        removed=removed,
+        changed=changed,
+        new_on_main=_count(_delta(main, parent_version).get_inserted_rows()) if exact else 0,
+        new_on_branch=_count(_delta(other, parent_version).get_inserted_rows()) if exact else 0,
+        deleted_on_branch=_count(deleted),
+        exact=exact,
+    )
+
+
+def bring_over(target: Any, found: Comparison) -> None:
+    """Add to main the columns and rows that only the branch has."""
+    if target.version != found.main.version:
+        raise ConcurrentModificationError("main has advanced; compare again.")
+    if found.added:
+        names = [item.name for item in found.added]
+        columns = found.other.scanner(columns=names, with_row_id=True).to_reader()
+        target.merge(columns, left_on="_rowid", right_on="_rowid")
+    if found.new_on_branch:
+        fresh = _delta(found.other, found.parent_version).get_inserted_rows()
+        names = target.schema.names
+        batches = (batch.select(names) for batch in fresh)
+        target.insert(pa.RecordBatchReader.from_batches(target.schema, batches))
+
+
+def _delta(dataset: Any, version: int) -> Any:
+    return dataset.delta(compared_against=version)
+
+
+def _count(batches: Any) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+def _column(item: pa.Field) -> Json:
+    return {"name": item.name, "dataType": type_to_json(item.type)["type"], "nullable": item.nullable}
+
+
+def _index_names(dataset: Any) -> set[str]:
+    return {index.name for index in dataset.describe_indices()}

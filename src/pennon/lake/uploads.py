@@ -1,0 +1,91 @@
+"""Uploads in parts: each part's files are written as it comes, and all are committed together at the end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from lance_namespace.errors import InvalidInputError, TableNotFoundError
+
+from pennon.catalog import uploads
+from pennon.catalog.uploads import Part, Upload
+from pennon.core.identifiers import new_id
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.arrow_stream import ArrowSource
+    from pennon.lake.writing import Note, Writer, Written
+
+
+class Uploads:
+    """Takes tables in by parts."""
+
+    def __init__(self, database: Database, writer: Writer) -> None:
+        self._database = database
+        self._writer = writer
+
+    def begin(self, table: Table, branch: str) -> str:
+        """Begin an upload and return its id."""
+        upload = Upload(new_id(), table.id, branch)
+        self._database.write(lambda connection: uploads.insert(connection, upload))
+        return upload.id
+
+    def add(self, table: Table, upload_id: str, part_id: str, source: ArrowSource, *, overwrite: bool) -> int:
+        """Write the files of a part; the same part sent again replaces what it was before."""
+        upload = self._find(table, upload_id)
+        fragments = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
+        part = Part(
+            part_id,
+            json.dumps([fragment.to_json() for fragment in fragments]),
+            source.schema.serialize().to_pybytes().hex(),
+            source.rows,
+            overwrite,
+        )
+        before = self._database.write(lambda connection: uploads.put_part(connection, upload.id, part))
+        if before is not None:
+            self._writer.remove_files(table, upload.branch, _fragments(before))
+        return source.rows
+
+    def complete(self, table: Table, upload_id: str, note: Note) -> Written:
+        """Commit all parts as one version."""
+        upload = self._find(table, upload_id)
+        parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
+        if not parts:
+            raise InvalidInputError("The upload has no parts.")
+        if len({part.overwrite for part in parts}) > 1:
+            raise InvalidInputError("The parts of an upload must all append, or all overwrite.")
+        fragments = [fragment for part in parts for fragment in _fragments(part)]
+        if parts[0].overwrite:
+            schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(parts[0].schema)))
+            operation: Any = lance.LanceOperation.Overwrite(schema, fragments)
+        else:
+            operation = lance.LanceOperation.Append(fragments)
+
+        def finish(connection: Any) -> str:
+            uploads.delete(connection, upload.id)
+            return note(connection)
+
+        rows = sum(part.rows for part in parts)
+        return self._writer.commit_parts(table, upload.branch, operation, rows, finish)
+
+    def abort(self, table: Table, upload_id: str) -> None:
+        """Give an upload up and remove its files."""
+        upload = self._find(table, upload_id)
+        parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
+        self._database.write(lambda connection: uploads.delete(connection, upload.id))
+        for part in parts:
+            self._writer.remove_files(table, upload.branch, _fragments(part))
+
+    def _find(self, table: Table, upload_id: str) -> Upload:
+        found = self._database.read(lambda connection: uploads.find(connection, upload_id))
+        if found is None or found.table_id != table.id:
+            raise TableNotFoundError("There is no such upload to this table; it may be complete already.")
+        return found
+
+
+def _fragments(part: Part) -> list[Any]:
+    return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)]

@@ -1,0 +1,177 @@
+"""Operations that LanceDB's remote client knows and the specification does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace.errors import (
+    InvalidInputError,
+    TableBranchNotFoundError,
+    TableColumnNotFoundError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from pennon.catalog import tables, versions
+from pennon.core.caller import current_caller
+from pennon.core.errors import suggest
+from pennon.lake import refs
+from pennon.lake.comparing import bring_over, compare
+from pennon.lake.layout import check_branch
+from pennon.lake.problems import typed_errors
+from pennon.namespace.base import note_of
+from pennon.namespace.branches import BranchOperations
+from pennon.namespace.tables import TableOperations
+from pennon.namespace.tags import TagOperations
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
+    from pennon.core.identifiers import Identifier
+    from pennon.lake.arrow_stream import ArrowSource
+    from pennon.lake.comparing import Comparison
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BlobRange:
+    """Some bytes of a blob; no content where the value is null."""
+
+    content: bytes | None
+    start: int
+    size: int
+
+
+class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
+    """Clone tables, take uploads in parts, compare branches, read blobs."""
+
+    def clone_table(
+        self, identifier: Identifier, source: str, version: int | None, tag: str | None, *, shallow: bool
+    ) -> Json:
+        """Make a new table out of a version of another one, with or without copying its data."""
+        origin = self._cloneable(source)
+        if version is not None and tag is not None:
+            raise InvalidInputError("Name a version or a tag, not both.")
+        branch = ""
+        if tag is not None:
+            found = self._tag(origin, tag)
+            branch, version = found.branch, found.version
+        dataset = self.house.datasets.at(origin, branch, version)
+        table = self.plan_table(identifier, None, None)
+        reference = (branch or None, dataset.version)
+        options = self.house.places.options or None
+        with typed_errors():
+            copy = dataset.shallow_clone if shallow else dataset.deep_clone
+            copy(table.location, reference, storage_options=options)
+        note = note_of("CloneTable", table)
+
+        def work(connection: Connection) -> str:
+            self._insert(connection, table)
+            for stored in self._versions_on_storage(table):
+                versions.insert(connection, stored)
+            tables.mark_written(connection, table.id)
+            return note(connection)
+
+        try:
+            transaction_id = self._write_in_namespace(identifier, work)
+        except BaseException:
+            self.house.places.folder(table.location).remove_all()
+            raise
+        return {"transaction_id": transaction_id, "location": table.location}
+
+    def begin_upload(self, identifier: Identifier, branch: str | None) -> Json:
+        """Begin an upload in parts."""
+        table = self._table(identifier)
+        return {"upload_id": self.house.uploads.begin(table, check_branch(branch))}
+
+    def add_part(self, identifier: Identifier, upload_id: str, part_id: str, source: ArrowSource, mode: str) -> Json:
+        """Take in one part of an upload; it is not visible before the upload is complete."""
+        table = self._table(identifier)
+        rows = self.house.uploads.add(table, upload_id, part_id, source, overwrite=mode == "overwrite")
+        return {"num_inserted_rows": rows}
+
+    def complete_upload(self, identifier: Identifier, upload_id: str) -> Json:
+        """Commit all parts of an upload as one version."""
+        table = self._table(identifier)
+        written = self.house.uploads.complete(table, upload_id, note_of("CompleteUpload", table))
+        answer = {"version": written.version, "num_inserted_rows": written.rows}
+        return {**answer, "transaction_id": written.transaction_id}
+
+    def abort_upload(self, identifier: Identifier, upload_id: str) -> Json:
+        """Give an upload up."""
+        self.house.uploads.abort(self._table(identifier), upload_id)
+        return {}
+
+    def diff_branch(self, identifier: Identifier, branch: str) -> Json:
+        """Compare a branch with main."""
+        return self._compare(self._table(identifier), branch).as_json()
+
+    def cherry_pick(self, identifier: Identifier, branch: str, *, dry_run: bool) -> Json:
+        """Bring the columns and rows a branch adds over to main, or tell why that cannot be."""
+        table = self._table(identifier)
+        found = self._compare(table, branch)
+        promoted = [] if found.obstacles else [item.name for item in found.added]
+        answer: Json = {"diff": found.as_json(), "preview": {"promotedColumns": promoted}}
+        if found.obstacles:
+            return {"status": "failed", **answer}
+        if dry_run:
+            return {"status": "ready", **answer}
+
+        def work(target: Any) -> None:
+            bring_over(target, found)
+
+        _, written = self.house.writer.change(table, "", note_of("CherryPick", table), work, alone=True)
+        return {"status": "cherryPicked", "mainVersionAfter": written.version, **answer}
+
+    def fetch_blobs(self, identifier: Identifier, column: str, row_ids: list[int], version: int | None) -> pa.Table:
+        """Return the blobs of rows, in the order they were asked for."""
+        dataset = self._blob_dataset(identifier, column, version, None)
+        with typed_errors():
+            blobs = [None if blob is None else blob.readall() for blob in dataset.take_blobs(column, ids=row_ids)]
+        return pa.table({"_rowid": pa.array(row_ids, pa.uint64()), column: pa.array(blobs, pa.large_binary())})
+
+    def read_blob(
+        self, identifier: Identifier, column: str, row_id: int, start: int, end: int | None, **at: Any
+    ) -> BlobRange:
+        """Return bytes of one blob, from start to end (exclusive)."""
+        dataset = self._blob_dataset(identifier, column, at.get("version"), at.get("branch"))
+        with typed_errors():
+            found = dataset.take_blobs(column, ids=[row_id])
+            if not found:
+                raise TableVersionNotFoundError(f"There is no row {row_id}.")
+            if found[0] is None:
+                return BlobRange(None, 0, 0)
+            with found[0] as blob:
+                size = blob.size()
+                blob.seek(min(start, size))
+                return BlobRange(blob.read(max((size if end is None else min(end, size)) - start, 0)), start, size)
+
+    def _blob_dataset(self, identifier: Identifier, column: str, version: int | None, branch: str | None) -> Any:
+        dataset = self.house.datasets.at(self._table(identifier), check_branch(branch), version)
+        names = dataset.schema.names
+        if column not in names:
+            raise TableColumnNotFoundError(f"There is no column {column!r}.{suggest(column, names)}")
+        return dataset
+
+    def _compare(self, table: Table, branch: str) -> Comparison:
+        name = check_branch(branch)
+        known = {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}
+        if name not in known:
+            raise TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(name, known)}")
+        if known[name].branch:
+            raise InvalidInputError(f"The branch {name!r} starts from {known[name].branch!r}, not from main.")
+        main = self.house.datasets.at(table, "", None)
+        other = self.house.datasets.at(table, name, None)
+        with typed_errors():
+            return compare(main, other, name, known[name].version)
+
+    def _cloneable(self, source: str) -> Table:
+        """Return the table at a location, if the caller may see it."""
+        location = source.removeprefix("file://") if source.startswith("file://") else source.rstrip("/")
+        found = self._read(lambda connection: tables.find_by_location(connection, location))
+        if found is None or current_caller().principal.role_on(found.identifier) is None:
+            raise TableNotFoundError("There is no table at source_location.")
+        return found

@@ -1,0 +1,130 @@
+"""How the operations beyond the specification are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon.namespace.base import parse_choice
+from pennon.namespace.queries import Answer
+
+if TYPE_CHECKING:
+    from pennon.server.bindings import Call
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer that is more than a body: with a status and headers of its own."""
+
+    status: int
+    body: bytes | dict[str, Any]
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def clone_table(call: Call) -> Any:
+    """Clone a table."""
+    source = _text(call, "source_location")
+    version, tag = call.stated.get("source_version"), call.stated.get("source_tag")
+    shallow = call.stated.get("is_shallow", True) is not False
+    return call.namespace.clone_table(call.identifier, source, version, tag, shallow=shallow)
+
+
+def begin_upload(call: Call) -> Any:
+    """Begin an upload in parts."""
+    return call.namespace.begin_upload(call.identifier, call.stated.get("branch"))
+
+
+def complete_upload(call: Call) -> Any:
+    """Commit an upload."""
+    return call.namespace.complete_upload(call.identifier, _text(call, "upload_id"))
+
+
+def abort_upload(call: Call) -> Any:
+    """Give an upload up."""
+    return call.namespace.abort_upload(call.identifier, _text(call, "upload_id"))
+
+
+def add_part(call: Call) -> Any:
+    """Take in a part of an upload."""
+    mode = parse_choice("mode", call.stated.get("mode"), ("append", "overwrite"))
+    part_id = _text(call, "upload_part_id")
+    return call.namespace.add_part(call.identifier, _text(call, "upload_id"), part_id, call.source(), mode)
+
+
+def diff_branch(call: Call) -> Any:
+    """Compare a branch with main."""
+    return call.namespace.diff_branch(call.identifier, _text(call, "from_branch"))
+
+
+def cherry_pick(call: Call) -> Any:
+    """Bring a branch over to main; why it failed is told in the same form, as a conflict."""
+    result = call.namespace.cherry_pick(
+        call.identifier, _text(call, "from_branch"), dry_run=bool(call.stated.get("dry_run"))
+    )
+    return Reply(409 if result["status"] == "failed" else 200, result)
+
+
+def fetch_blobs(call: Call) -> Answer:
+    """Return the blobs of rows."""
+    row_ids = call.stated.get("row_ids")
+    if not isinstance(row_ids, list) or not all(type(row_id) is int and row_id >= 0 for row_id in row_ids):
+        raise InvalidInputError("row_ids must be a list of row ids.")
+    rows = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, call.stated.get("version"))
+    return Answer(rows.to_reader(), call.stated.get("version") or 0)
+
+
+def read_blob(call: Call) -> Reply:
+    """Return bytes of one blob."""
+    start, end = _range(call.headers.get("range"))
+    row_id = call.stated["row_id"]
+    if not row_id.isdigit():
+        raise InvalidInputError("The row id must be a whole number.")
+    version, branch = call.stated.get("version"), call.stated.get("branch")
+    found = call.namespace.read_blob(
+        call.identifier, call.stated["column"], int(row_id), start, end, version=version, branch=branch
+    )
+    if found.content is None:
+        return Reply(204, b"")
+    if found.start >= found.size:
+        return Reply(416, b"", ((b"content-range", f"bytes */{found.size}".encode()),))
+    last = found.start + len(found.content) - 1
+    return Reply(206, found.content, ((b"content-range", f"bytes {found.start}-{last}/{found.size}".encode()),))
+
+
+def prewarm_index(call: Call) -> Any:
+    """Load an index into memory."""
+    call.namespace.prewarm_table_index(call.namespace.find_table(call.identifier), call.stated["index_name"])
+    return {}
+
+
+def prewarm_data(call: Call) -> Any:
+    """Accept the wish to have data at hand: Lance reads it ahead by itself."""
+    call.namespace.find_table(call.identifier)
+    return {}
+
+
+def no_write_buffer(call: Call) -> Any:
+    """Tell that a table has no write buffer of its own: every write is committed at once."""
+    call.namespace.find_table(call.identifier)
+    return {"lsm_write_spec": None, "lsm_stats": None}
+
+
+def _text(call: Call, name: str) -> str:
+    value = call.stated.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidInputError(f"The request needs {name!r} as text.")
+    return value
+
+
+def _range(header: str | None) -> tuple[int, int | None]:
+    if not header:
+        return 0, None
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or not match[1]:
+        raise InvalidInputError("The Range header must be bytes=START-END or bytes=START-.")
+    return int(match[1]), int(match[2]) + 1 if match[2] else None

@@ -1,0 +1,102 @@
+"""Requests that may be repeated: under one ``Idempotency-Key``, a mutation has one effect and one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
+
+from pennon.catalog import idempotency
+from pennon.catalog.idempotency import Outcome
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.server.exchange import Exchange
+    from pennon.server.operations import Operation
+
+HEADER = "idempotency-key"
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+class KeyReusedError(InvalidInputError):
+    """An idempotency key came again with another request."""
+
+
+class Fingerprint:
+    """What tells one request from another: its operation, path, query and body."""
+
+    def __init__(self, operation: Operation, exchange: Exchange) -> None:
+        head = [operation.id, exchange.path, sorted(exchange.query.items())]
+        self._hash = hashlib.sha256(json.dumps(head).encode())
+
+    def add(self, chunk: bytes) -> None:
+        """Take in a piece of the body."""
+        self._hash.update(chunk)
+
+    def __call__(self) -> str:
+        """Return the fingerprint of what was taken in so far."""
+        return self._hash.hexdigest()
+
+
+class Replays:
+    """Knows the requests that were carried out under a key, and those under way in this process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._under_way: dict[tuple[str, str], asyncio.Event] = {}
+
+    def key_of(self, exchange: Exchange) -> str | None:
+        """Return the key of a request, if it has one."""
+        key = exchange.headers.get(HEADER)
+        if key is not None and not _KEY.fullmatch(key):
+            raise InvalidInputError("The Idempotency-Key must be 1 to 200 visible ASCII characters.")
+        return key
+
+    async def enter(self, principal: str, key: str) -> None:
+        """Wait until no other request of this process is under way with the key, and claim it."""
+        while (running := self._under_way.get((principal, key))) is not None:
+            await running.wait()
+        self._under_way[principal, key] = asyncio.Event()
+
+    def leave(self, principal: str, key: str) -> None:
+        """Let the next request with the key go on."""
+        self._under_way.pop((principal, key)).set()
+
+    def find(self, principal: str, key: str) -> Outcome | None:
+        """Return what came of the request made under a key."""
+        return self._database.read(lambda connection: idempotency.find(connection, principal, key))
+
+    def complete(self, principal: str, key: str, status: int, answer: bytes) -> None:
+        """Keep the answer of a request."""
+        text = answer.decode()
+        self._database.write(lambda connection: idempotency.complete(connection, principal, key, status, text))
+
+
+def replay(outcome: Outcome, fingerprint: str) -> tuple[int, bytes]:
+    """Return the answer of a request that was carried out before, or refuse another one under its key."""
+    if outcome.fingerprint != fingerprint:
+        raise KeyReusedError("This Idempotency-Key was used for another request; choose a new key.")
+    if outcome.status is None or outcome.answer is None:
+        # The process died between the effect and its answer: what can be told is the transaction.
+        return 200, json.dumps({"transaction_id": outcome.transaction_id}).encode()
+    return outcome.status, outcome.answer.encode()
+
+
+def effect_of(principal: str, key: str, fingerprint: Callable[[], str]) -> Callable[..., None]:
+    """Return what marks a request as carried out, inside the transaction of its effect."""
+    marked = False
+
+    def mark(connection: Connection, transaction_id: str) -> None:
+        nonlocal marked
+        # An operation of several commits marks itself with each of them; the first is what counts.
+        if idempotency.mark(connection, principal, key, fingerprint(), transaction_id):
+            marked = True
+        elif not marked:
+            raise ConcurrentModificationError("The same request is being carried out by another server; try again.")
+
+    return mark
