@@ -28,6 +28,9 @@ class PennonError(RuntimeError):
 class PennonProcess:
     """A server on one folder; after a restart it listens on the same port, so its address stays valid."""
 
+    #: The module that is run as the ``pennon`` command.
+    program = "pennon.cli.main"
+
     def __init__(
         self,
         directory: Path,
@@ -85,7 +88,7 @@ class PennonProcess:
         command = [
             sys.executable,
             "-m",
-            "pennon.cli.main",
+            self.program,
             "serve",
             str(self.directory),
             "--port",

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from typing import Annotated
 
 import typer
 from lance_namespace.errors import LanceNamespaceError
-from rich.console import Console
 
 from pennon import __version__
+from pennon.catalog.schema import SchemaError
+from pennon.cli import keys
+from pennon.cli.demo import demo
+from pennon.cli.doctor import doctor
+from pennon.cli.importing import import_catalog
+from pennon.cli.migrating import migrate_catalog
 from pennon.cli.options import with_settings
+from pennon.cli.output import complain
 from pennon.core.settings import Settings, SettingsError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 #: What the process returns: documented for scripts.
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+#: Modules that come with the extra "server".
+_SERVER_MODULES = {"cachetools", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
+_SERVER_MODULES |= {"psycopg_pool", "pyarrow", "starlette", "uvicorn", "uvloop"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -45,13 +56,31 @@ def serve(settings: Settings) -> None:
     run(settings)
 
 
+app.command(rich_help_panel="Serve")(demo)
+app.command("import", rich_help_panel="Catalog")(import_catalog)
+app.command("migrate", rich_help_panel="Catalog")(migrate_catalog)
+app.add_typer(keys.app, name="keys", rich_help_panel="Admin")
+app.command(rich_help_panel="Admin")(doctor)
+
+
 def main() -> None:
     """Run the command line; expected errors are one line that says what to do."""
     try:
         app()
-    except (SettingsError, LanceNamespaceError) as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}", soft_wrap=True)
-        sys.exit(EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILED)
+    except SettingsError as error:
+        complain(str(error))
+        sys.exit(EXIT_USAGE)
+    except (LanceNamespaceError, SchemaError) as error:
+        complain(str(error))
+        sys.exit(EXIT_FAILED)
+    except (OSError, sqlite3.Error) as error:
+        complain(f"{error}; `pennon doctor` with the same settings tells more.")
+        sys.exit(EXIT_FAILED)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SERVER_MODULES:
+            raise
+        complain(f"The package {error.name!r} is missing: run pip install 'pennon[server]'.")
+        sys.exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -23,15 +23,19 @@ def flag_name(setting: str) -> str:
     return "--" + setting.replace("_", "-")
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_settings(
+    *names: str, directory: Literal["argument", "option"] = "argument"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command flags for settings; it receives the settings in force as its first argument.
 
-    Without names, all settings become flags. ``DIR`` and ``--config`` come with them.
+    Without names, all settings become flags. The folder and ``--config`` come with them: the folder as the argument
+    ``DIR`` where it is what the command is about, as the option ``--directory`` where the command has other arguments.
     """
     chosen = names or tuple(name for name in Settings.model_fields if name != "directory")
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name != "settings"]
         flags = [_parameter(name, Settings.model_fields[name]) for name in chosen]
 
         def run(**values: Any) -> Any:
@@ -42,17 +46,22 @@ def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
             return command(load_settings(**given), **values)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature([*own, _directory(), *flags, _config()])  # type: ignore[attr-defined]
+        folder = _directory(directory)
+        run.__signature__ = inspect.Signature([*own, folder, *flags, _config()])  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def _directory() -> inspect.Parameter:
+def _directory(form: Literal["argument", "option"]) -> inspect.Parameter:
     field = Settings.model_fields["directory"]
-    kind = Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help=field.description, show_default=str(field.default))
-    ]
+    meaning = f"{field.description} ({ENV_PREFIX}DIRECTORY)"
+    declared: Any = (
+        typer.Argument(metavar="DIR", help=meaning, show_default=str(field.default))
+        if form == "argument"
+        else typer.Option("--directory", "-d", metavar="DIR", help=meaning, show_default=str(field.default))
+    )
+    kind = Annotated[Path | None, declared]
     return inspect.Parameter("directory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 

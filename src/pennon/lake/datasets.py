@@ -59,6 +59,11 @@ class Datasets:
                 self._handles[key] = known
         return known
 
+    def keep(self, table: Table, branch: str, dataset: Any) -> None:
+        """Keep the handle of a version that was just committed: the next reader or writer will want it."""
+        with self._lock:
+            self._handles[table.id, branch, dataset.version] = dataset
+
     def newest(self, table: Table, branch: str) -> int:
         """Return the newest version of a branch; raises the error that names what is missing."""
         newest = self._history.latest(table, branch)

@@ -142,13 +142,15 @@ class Writer:
             return ids[0]
 
         with self._truthful(table, None, None):
-            dataset, committer = self._open(table, branch, note_all)
+            dataset = self._datasets.at(table, branch, None)
+            committer = self._datasets.committer(table, note_all)
         outcomes, fragments = self._write_group(dataset, [waiting.rows for waiting in group])
         fitting = [index for index, outcome in enumerate(outcomes) if outcome is None]
         notes += [group[index].note for index in fitting]
         if fitting:
             with self._truthful(table, committer, None), typed_errors():
                 done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
+            self._datasets.keep(table, branch, done)
             if not ids:
                 self._database.write(note_all)
         written = iter([Written(done.version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
