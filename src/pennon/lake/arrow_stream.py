@@ -9,9 +9,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-#: How a stream ends: the marker of today and the one of the first Arrow releases.
-_ENDINGS = (b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00")
-
 
 class Body(Protocol):
     """The bytes of a request, read once from front to back."""
@@ -19,17 +16,12 @@ class Body(Protocol):
     def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes, fewer only at the end."""
 
-    @property
-    def tail(self) -> bytes:
-        """The last bytes that were read."""
-
 
 class BytesBody:
     """A body that is in memory already."""
 
     def __init__(self, content: bytes) -> None:
         self._file = io.BytesIO(content)
-        self.tail = content[-8:]
 
     def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes."""
@@ -42,15 +34,18 @@ class _Joined(io.RawIOBase):
     def __init__(self, head: bytes, body: Body) -> None:
         self._head = io.BytesIO(head)
         self._body = body
+        #: Whether a read asked for more than there was.
+        self.fell_short = False
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        first = self._head.read(size)
-        if size >= 0 and len(first) == size:
-            return first
-        return first + self._body.read(size - len(first) if size >= 0 else -1)
+        content = self._head.read(size)
+        if size < 0 or len(content) < size:
+            content += self._body.read(size - len(content) if size >= 0 else -1)
+        self.fell_short = self.fell_short or len(content) < size
+        return content
 
 
 class ArrowSource:
@@ -63,11 +58,12 @@ class ArrowSource:
     def __init__(self, body: Body, small_bytes: int) -> None:
         self.failure: LanceNamespaceError | None = None
         self.rows = 0
-        self._body = body
         head = body.read(small_bytes + 1)
         self.is_small = len(head) <= small_bytes
-        self._reader = self._open(_Joined(head, body))
+        self._file = _Joined(head, body)
+        self._reader = self._open(self._file)
         self.schema: pa.Schema = self._reader.schema
+        self._wide = [index for index, field in enumerate(self.schema) if _holds_decimal(field.type)]
 
     def table(self) -> pa.Table:
         """Return all batches as one table."""
@@ -95,16 +91,31 @@ class ArrowSource:
         while True:
             try:
                 batch = self._reader.read_next_batch()
-                batch.validate()
+                # In full: Lance trusts offsets and would read beyond a buffer's end.
+                batch.validate(full=True)
             except StopIteration:
                 break
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            yield batch
-        self._body.read()
-        if not self._body.tail.endswith(_ENDINGS):
+            yield self._realigned(batch)
+        # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
+        if self._file.fell_short or self._file.read(1):
             raise _corrupt()
+
+    def _realigned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Copy decimals to where Lance can read them: it needs 16 bytes of alignment where Arrow grants 8."""
+        for index in self._wide:
+            column = batch.column(index)
+            copied = pa.concat_arrays([column, column.slice(0, 0)])
+            batch = batch.set_column(index, batch.schema.field(index), copied)
+        return batch
+
+
+def _holds_decimal(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_decimal(kind.storage_type)
+    return bool(pa.types.is_decimal(kind)) or any(_holds_decimal(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _corrupt() -> InvalidInputError:

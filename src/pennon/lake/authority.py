@@ -39,6 +39,10 @@ Note = Callable[["Connection"], str]
 _ATTEMPTS = 3
 
 
+class OvertakenError(ConcurrentModificationError):
+    """A version could not be recorded, because it does not follow the newest one any more, or not yet."""
+
+
 class CommitAuthority:
     """Records versions of tables and puts their manifests in place."""
 
@@ -61,8 +65,9 @@ class CommitAuthority:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._commit_managed(entries, note)
-            except ConcurrentModificationError:
-                if attempt == _ATTEMPTS - 1 or not self._catch_up(entries):
+            except OvertakenError:
+                # The next look at the number finds who holds it now. Where nobody does, versions before it are missing.
+                if attempt > 0 and (attempt == _ATTEMPTS - 1 or not self._catch_up(entries)):
                     raise
         raise AssertionError("unreachable")
 
@@ -90,12 +95,12 @@ class CommitAuthority:
         first = 1 if version.branch == MAIN else version.version
         expected = first if latest is None else latest.version + 1
         if version.version != expected or version.version == 0:
-            raise ConcurrentModificationError(
+            raise OvertakenError(
                 f"Version {version.version} cannot follow version {latest.version if latest else 0} of table "
                 f"{format_identifier(staged.table.identifier)!r}."
             )
         if not record(connection, version):
-            raise ConcurrentModificationError(f"Version {version.version} was committed by another writer.")
+            raise OvertakenError(f"Version {version.version} was committed by another writer.")
         return version
 
     def publish(self, staged: Staged, version: Version) -> Version:

@@ -13,6 +13,7 @@ from lance_namespace import (
     LanceNamespace,
     ListTableVersionsResponse,
 )
+from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 from lance_namespace_urllib3_client.models import TableVersion
 
 from pennon.lake.history import manifest_path
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from pennon.lake.authority import CommitAuthority
     from pennon.lake.folder import Folder
     from pennon.lake.history import History
+
+
+#: Errors after which it is not known whether the catalog has the version.
+_UNCLEAR = (InternalError, ServiceUnavailableError)
 
 
 class TableCommitter(LanceNamespace):
@@ -47,11 +52,17 @@ class TableCommitter(LanceNamespace):
         self.failure: Exception | None = None
         self.transaction_id: str | None = None
         self.committed: Version | None = None
+        self._in_doubt = False
         self._folder = folder
         self._options = options
         self._history = history
         self._authority = authority
         self._note = note
+
+    @property
+    def refused(self) -> bool:
+        """Whether no version can come of what was staged: it was never proposed, or each time clearly refused."""
+        return self.table.managed and self.committed is None and not self._in_doubt
 
     def namespace_id(self) -> str:
         """Return what tells this namespace from others."""
@@ -97,6 +108,8 @@ class TableCommitter(LanceNamespace):
             (version,) = self._authority.commit([(self.table, proposal)], self._note)
         except Exception as error:
             self.failure = error
+            # What breaks off half-way may have recorded the version: whoever reads it next finishes it then.
+            self._in_doubt |= not isinstance(error, LanceNamespaceError) or isinstance(error, _UNCLEAR)
             raise
         self.failure = None
         self.transaction_id = version.transaction_id

@@ -17,9 +17,18 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
+    from pennon.catalog.versions import Version
     from pennon.lake.authority import CommitAuthority
     from pennon.lake.history import History
     from pennon.lake.places import Places
+
+
+_Key = tuple[str, str, int, str | None]
+
+
+def _key(table: Table, version: Version) -> _Key:
+    """Return what a version's content is known by: where others make versions, one may be made anew."""
+    return (table.id, version.branch, version.version, None if table.managed else version.e_tag)
 
 
 class Datasets:
@@ -42,35 +51,32 @@ class Datasets:
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes
         )
         self._lock = Lock()
-        self._handles: LRUCache[tuple[str, str, int], Any] = LRUCache(handles)
+        self._handles: LRUCache[_Key, Any] = LRUCache(handles)
 
     def at(self, table: Table, branch: str, version: int | None) -> Any:
         """Return the dataset at a version, by default the newest; reads through it never move."""
-        if version is None:
-            version = self.newest(table, branch)
-        else:
-            self._history.find(table, branch, version)
-        key = (table.id, branch, version)
+        found = self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
+        key = _key(table, found)
         with self._lock:
             known = self._handles.get(key)
         if known is None:
-            known = self._open(table, branch, version)
+            known = self._open(table, branch, found.version)
             with self._lock:
                 self._handles[key] = known
         return known
 
-    def keep(self, table: Table, branch: str, dataset: Any) -> None:
+    def keep(self, table: Table, committed: Version, dataset: Any) -> None:
         """Keep the handle of a version that was just committed: the next reader or writer will want it."""
         with self._lock:
-            self._handles[table.id, branch, dataset.version] = dataset
+            self._handles[_key(table, committed)] = dataset
 
-    def newest(self, table: Table, branch: str) -> int:
+    def newest(self, table: Table, branch: str) -> Version:
         """Return the newest version of a branch; raises the error that names what is missing."""
         newest = self._history.latest(table, branch)
         if newest is None:
             name = format_identifier(table.identifier)
             raise TableNotFoundError(f"Table {name!r} is declared, but has no data yet.")
-        return newest.version
+        return newest
 
     def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
         """Return the newest dataset of a branch and the committer its commits go through."""

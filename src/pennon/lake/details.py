@@ -7,14 +7,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
-from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
-
-from pennon.core.identifiers import format_identifier
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
-    from pennon.lake.places import Places
+    from pennon.lake.datasets import Datasets
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,8 @@ class Details:
 class DetailReader:
     """Reads details once per version: what a version holds never changes."""
 
-    def __init__(self, places: Places, entries: int) -> None:
-        self._places = places
+    def __init__(self, datasets: Datasets, entries: int) -> None:
+        self._datasets = datasets
         self._lock = Lock()
         self._cache: LRUCache[tuple[str, str, int, str | None], Details] = LRUCache(entries)
 
@@ -42,27 +39,15 @@ class DetailReader:
         with self._lock:
             known = self._cache.get(key)
         if known is None:
-            known = self._load(table, version.branch, version.version)
+            known = self._load(table, version)
             with self._lock:
                 self._cache[key] = known
         return known
 
-    def _load(self, table: Table, branch: str, version: int) -> Details:
-        import lance
-
+    def _load(self, table: Table, version: Version) -> Details:
         from pennon.lake.arrow_json import schema_to_json
 
-        options = self._places.options or None
-        name = format_identifier(table.identifier)
-        try:
-            if branch:
-                dataset = lance.dataset(table.location, storage_options=options).checkout_version((branch, version))
-            else:
-                dataset = lance.dataset(table.location, version=version, storage_options=options)
-        except ValueError as error:
-            if "not found" in str(error).lower():
-                raise TableNotFoundError(f"Table {name!r} has no data on storage.") from error
-            raise TableVersionNotFoundError(f"Table {name!r} has no readable version {version}.") from error
+        dataset = self._datasets.at(table, version.branch, version.version)
         fragments = dataset.get_fragments()
         return Details(
             schema=schema_to_json(dataset.schema),

@@ -59,7 +59,7 @@ class History:
             return next((v for v in stored_versions(folder, table.id, branch) if v.version == number), None)
         found = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
         if found is None:
-            return self.adopt(table, branch, number) if folder.probes_are_cheap else None
+            return self._follow(table, branch, number) if folder.probes_are_cheap else None
         if found.pending:
             return finish(self._database, folder, found)
         if folder.stat(f"{versions_folder(branch)}/{found.manifest}") is None:
@@ -111,6 +111,13 @@ class History:
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         missing = {version.version for version in stored} - {row.version for row in rows}
         return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
+
+    def _follow(self, table: Table, branch: str, number: int) -> Version | None:
+        """Record a version that was written around Pennon, and with it those that came with it."""
+        found = self.adopt(table, branch, number)
+        if found is not None:
+            self.adopt_all(table, branch)
+        return found
 
     def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[Version]:
         """Return which recorded versions a client's cleanup has removed.

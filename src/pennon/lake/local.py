@@ -26,9 +26,11 @@ class LocalFolder:
         self._path = location.rstrip("/")
 
     def read(self, path: str) -> bytes:
-        # A link is no file of Lance's, and would lead to what is not the table's.
-        with open(f"{self._path}/{path}", "rb", opener=_open_no_link) as file:
-            return file.read()
+        try:
+            with open(f"{self._path}/{path}", "rb", opener=_open_no_link) as file:
+                return file.read()
+        except (IsADirectoryError, NotADirectoryError) as error:
+            raise FileNotFoundError(path) from error
 
     def stat(self, path: str) -> StoredFile | None:
         try:
@@ -113,6 +115,7 @@ def _write_beside(target: Path, content: bytes) -> Path:
 
 
 def _open_no_link(path: str, flags: int) -> int:
+    """Open a file; a link is none of Lance's, and would lead to what is not the table's."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW)
     except OSError as error:

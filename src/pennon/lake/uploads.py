@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -10,7 +11,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
-from pennon.catalog import uploads
+from pennon.catalog import tables, uploads
 from pennon.catalog.uploads import Part, Upload
 from pennon.core.identifiers import new_id
 
@@ -79,6 +80,13 @@ class Uploads:
         self._database.write(lambda connection: uploads.delete(connection, upload.id))
         for part in parts:
             self._writer.remove_files(table, upload.branch, _fragments(part))
+
+    def sweep(self, millis: int) -> None:
+        """Give up uploads that were begun before a time and never finished."""
+        for upload in self._database.read(lambda connection: uploads.begun_before(connection, millis)):
+            table = self._database.read(partial(tables.find_by_id, table_id=upload.table_id))
+            if table is not None:
+                self.abort(table, upload.id)
 
     def _find(self, table: Table, upload_id: str) -> Upload:
         found = self._database.read(lambda connection: uploads.find(connection, upload_id))

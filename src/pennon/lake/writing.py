@@ -69,7 +69,7 @@ class Writer:
                     table.location, lance.LanceOperation.Overwrite(source.schema, fragments), 0, committer
                 )
             except BaseException:
-                self.remove_files(table, "", fragments)
+                self._discard(table, "", fragments, committer)
                 raise
         return Written(dataset.version, committer.transaction_id, source.rows)
 
@@ -148,9 +148,14 @@ class Writer:
         fitting = [index for index, outcome in enumerate(outcomes) if outcome is None]
         notes += [group[index].note for index in fitting]
         if fitting:
-            with self._truthful(table, committer, None), typed_errors():
-                done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
-            self._datasets.keep(table, branch, done)
+            try:
+                with self._truthful(table, committer, None), typed_errors():
+                    done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
+            except BaseException:
+                self._discard(table, branch, fragments, committer)
+                raise
+            if committer.committed is not None:
+                self._datasets.keep(table, committer.committed, done)
             if not ids:
                 self._database.write(note_all)
         written = iter([Written(done.version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
@@ -160,14 +165,18 @@ class Writer:
         """Write the rows of several callers, those of one schema into one file; returns who failed, and the files."""
         outcomes: list[Exception | None] = [None] * len(tables)
         fragments: list[Any] = []
-        for schema, members in _by_schema(tables):
+        groups = _by_schema(tables)
+        while groups:
+            schema, members = groups.pop(0)
             try:
                 with typed_errors():
                     rows = pa.concat_tables([tables[index] for index in members])
                     fragments += write_fragments(rows, dataset, mode="append", schema=schema)
             except LanceNamespaceError as error:
-                for index in members:
-                    outcomes[index] = error
+                if len(members) == 1:
+                    outcomes[members[0]] = error
+                # The others may be in order: whose rows it was shows when each is written alone.
+                groups += [(schema, [index]) for index in members if len(members) > 1]
         return outcomes, fragments
 
     def _write_files(self, target: Any, source: ArrowSource, mode: str) -> list[Any]:
@@ -189,13 +198,14 @@ class Writer:
     def _commit_files(
         self, table: Table, branch: str, note: Note, fragments: list[Any], source: ArrowSource, operation: Any
     ) -> Written:
+        committer: TableCommitter | None = None
         try:
             with self._lanes.turn(f"{table.id}/{branch}"):
                 dataset, committer = self._open(table, branch, note)
                 with self._truthful(table, committer, source), typed_errors():
                     done = self._commit(dataset, operation, dataset.version, committer)
         except BaseException:
-            self.remove_files(table, branch, fragments)
+            self._discard(table, branch, fragments, committer)
             raise
         return Written(done.version, committer.transaction_id or self._database.write(note), source.rows)
 
@@ -212,6 +222,11 @@ class Writer:
             table_id=list(committer.table.identifier) if managed else None,
             namespace_client_managed_versioning=managed,
         )
+
+    def _discard(self, table: Table, branch: str, fragments: list[Any], committer: TableCommitter | None) -> None:
+        """Remove the files of a commit that failed, unless it may yet turn out to have succeeded."""
+        if committer is None or committer.refused:
+            self.remove_files(table, branch, fragments)
 
     def remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
         """Remove data files that no version will ever name."""

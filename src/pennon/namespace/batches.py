@@ -25,6 +25,7 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 from pennon.catalog import StillReferencedError
 from pennon.catalog.versions import Version
 from pennon.core.identifiers import common_namespace
+from pennon.lake.authority import OvertakenError
 from pennon.namespace.base import missing_namespace, note_transaction, request_as, table_id
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.versions import VersionOperations, proposal_of
@@ -51,6 +52,13 @@ class BatchOperations(TableOperations, VersionOperations):
         request = request_as(BatchCommitTablesRequest, request)
         if not request.operations:
             raise InvalidInputError("The batch is empty.")
+        try:
+            return self._commit_batch(request)
+        except OvertakenError:
+            # Planned again, each version of it either is the one that was recorded meanwhile, or has lost.
+            return self._commit_batch(request)
+
+    def _commit_batch(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
         steps = [self._plan(operation) for operation in request.operations]
         common = common_namespace([step.identifier for step in steps])
 

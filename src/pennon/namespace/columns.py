@@ -83,9 +83,8 @@ class ColumnOperations(Operations):
                 if entry.virtual_column is not None:
                     metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
                     dataset.update_field_metadata({entry.path: metadata})
-            given = [change for change in changes if len(change) > 1]
-            if given:
-                dataset.alter_columns(*given)
+            for step in _steps(changes):
+                dataset.alter_columns(*step)
 
         written = self._change(table, request.branch, "AlterTableAlterColumns", work)
         return AlterTableAlterColumnsResponse(version=written.version)
@@ -248,6 +247,13 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
     if len(change) == 1 and entry.virtual_column is None and entry.rename is None:
         raise InvalidInputError(f"The alteration of {entry.path!r} changes nothing.")
     return change
+
+
+def _steps(changes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return alterations as Lance can carry them out: new types first, names and nullability in a commit after them."""
+    types = [{"path": change["path"], "data_type": change["data_type"]} for change in changes if "data_type" in change]
+    others = [{key: value for key, value in change.items() if key != "data_type"} for change in changes]
+    return [step for step in (types, [change for change in others if len(change) > 1]) if step]
 
 
 def _text_map(metadata: Any) -> dict[str, str]:

@@ -80,6 +80,7 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         stale = now_millis() - int(self.house.settings.idempotency_hours * _DAY_MILLIS / 24)
         self._write(lambda connection: idempotency.forget_before(connection, stale))
         self.house.removal.sweep()
+        self.house.uploads.sweep(stale)
 
     def close(self) -> None:
         """Finish what is being built, and give back the connections to the catalog."""
@@ -114,7 +115,7 @@ def build_house(settings: Settings) -> House:
         places=places,
         history=history,
         authority=authority,
-        details=DetailReader(places, settings.detail_cache_entries),
+        details=DetailReader(datasets, settings.detail_cache_entries),
         discovery=Discovery(database, places, enabled=settings.discover, seconds=settings.discover_seconds),
         removal=Removal(database, places),
         datasets=datasets,

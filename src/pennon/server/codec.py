@@ -10,7 +10,7 @@ from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from pennon.core.identifiers import DEFAULT_DELIMITER, parse_identifier
+from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier, parse_identifier
 from pennon.namespace.base import invalid_request
 from pennon.server.routing import decode_segment
 
@@ -89,13 +89,20 @@ def delimiter_of(exchange: Exchange) -> str:
 
 
 def state_request(
-    operation: Operation, exchange: Exchange, body: dict[str, Any], values: dict[str, bytes]
+    operation: Operation,
+    exchange: Exchange,
+    body: dict[str, Any],
+    values: dict[str, bytes],
+    database: Identifier = ROOT,
 ) -> dict[str, Any]:
-    """Return all that a request states: its body, with the identifier of its path and the parameters of its query."""
+    """Return all that a request states: its body, with the identifier of its path and the parameters of its query.
+
+    Identifiers are those of the database the request is made to, a namespace that its client takes for the root.
+    """
     if "id" in values:
         text = decode_segment(values["id"])
         in_one_piece = operation.tag == "Transaction"
-        identifier = [text] if in_one_piece else list(parse_identifier(text, delimiter_of(exchange)))
+        identifier = [text] if in_one_piece else [*database, *parse_identifier(text, delimiter_of(exchange))]
         stated = body.get("id")
         if stated is not None and stated != identifier:
             raise InvalidInputError("The id in the body is not the one in the path.")

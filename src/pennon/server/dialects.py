@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 
-from pennon.core.identifiers import check_name
+from pennon.core.identifiers import Identifier, check_name
 from pennon.core.paging import decode_token, encode_token
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ _LISTING = "tables"
 def is_remote(exchange: Exchange) -> bool:
     """Tell whether LanceDB's remote client asks, on a table's route."""
     return "delimiter" not in exchange.query and exchange.raw_path.endswith(b"/")
+
+
+def database_named(exchange: Exchange) -> str | None:
+    """Return the database that LanceDB's remote client names with each request."""
+    name = exchange.headers.get("x-lancedb-database")
+    return name if name and "delimiter" not in exchange.query else None
 
 
 class Remote:
@@ -47,10 +53,12 @@ class Remote:
         """Whether the client cannot do without version and schema in a description."""
         return self._details
 
-    def read(self, body: dict[str, Any]) -> None:
+    def read(self, body: dict[str, Any], database: Identifier) -> None:
         """Turn the client's spellings of a body into the specification's."""
-        if self._rename and "new_namespace_id" not in body and "new_namespace" in body:
-            body["new_namespace_id"] = body["new_namespace"]
+        if self._rename and "new_namespace_id" not in body and isinstance(body.get("new_namespace"), list):
+            body["new_namespace_id"] = [*database, *body["new_namespace"]]
+        if self._root_listing:
+            body["id"] = list(database)
         if self._details:
             body["load_detailed_metadata"] = True
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
     InternalError,
+    InvalidTableStateError,
     LanceNamespaceError,
     ServiceUnavailableError,
     TableAlreadyExistsError,
     TableBranchNotFoundError,
     TableColumnNotFoundError,
+    TableIndexAlreadyExistsError,
+    TableTagAlreadyExistsError,
     TableTagNotFoundError,
     UnauthenticatedError,
 )
@@ -27,8 +30,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.server")
 
-#: Errors that LanceDB's remote client would show as "table not found", were they answered with their own status.
-_MISTAKEN = (TableColumnNotFoundError, TableTagNotFoundError, TableBranchNotFoundError)
+#: Errors that LanceDB's remote client would misread by their own status: 404 as a missing table, 409 as worth a retry.
+_MISREAD = (
+    TableColumnNotFoundError,
+    TableTagNotFoundError,
+    TableBranchNotFoundError,
+    TableTagAlreadyExistsError,
+    TableIndexAlreadyExistsError,
+    InvalidTableStateError,
+)
 
 
 def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
@@ -44,14 +54,14 @@ def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
 def status_for(error: LanceNamespaceError, operation: str, exchange: Exchange) -> int:
     """Return the HTTP status of an error.
 
-    LanceDB's remote client goes by the status alone: it knows a table that exists by 400, and takes every 404 for a
-    missing table.
+    LanceDB's remote client goes by the status alone: it knows a table that exists by 400, takes every 404 for a
+    missing table, and repeats what is answered with 409.
     """
     if isinstance(error, BodyTooLargeError):
         return 413
     if isinstance(error, KeyReusedError):
         return 422
-    misleading = isinstance(error, _MISTAKEN) or (
+    misleading = isinstance(error, _MISREAD) or (
         isinstance(error, TableAlreadyExistsError) and operation == "CreateTable"
     )
     return 400 if misleading and is_remote(exchange) else status_of(error)

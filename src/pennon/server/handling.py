@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from pennon.catalog import namespaces
 from pennon.core.caller import Caller, Principal, set_caller
-from pennon.core.identifiers import ROOT, format_identifier
+from pennon.core.identifiers import ROOT, Identifier, format_identifier
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
 from pennon.server.authentication import Authenticator
@@ -24,7 +25,7 @@ from pennon.server.authorization import authorize
 from pennon.server.bindings import Call
 from pennon.server.codec import build_request, delimiter_of, dump, parse_body, state_request
 from pennon.server.context import context_of
-from pennon.server.dialects import Remote
+from pennon.server.dialects import Remote, database_named
 from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers
 from pennon.server.extensions import Reply
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
@@ -69,6 +70,8 @@ class Handler:
         self._buffer = settings.stream_buffer_bytes
         self._short = ThreadPoolExecutor(settings.threads, thread_name_prefix="pennon-metadata")
         self._long = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-data")
+        # A thread that takes a body in waits for its client: slow ones must not keep others from reading.
+        self._uploads = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
@@ -82,9 +85,10 @@ class Handler:
         reads_body = operation.method != "GET" and not arrow
         raw = await exchange.body(self._largest_json) if reads_body else b""
         body = parse_body(raw)
-        remote.read(body)
+        database = await self._database_of(exchange)
+        remote.read(body, database)
         principal = await self._recognise(exchange, body)
-        stated = state_request(operation, exchange, body, values)
+        stated = state_request(operation, exchange, body, values, database)
         request = _Request(operation, exchange, remote, principal, stated, arrow)
         key = self._replays.key_of(exchange) if operation.changes else None
         if key is None:
@@ -121,21 +125,34 @@ class Handler:
             self._log(request)
         return result
 
-    async def in_thread(self, work: Callable[[], Result], *, long: bool = False) -> Result:
+    async def in_thread(self, work: Callable[[], Result], *, long: bool = False, upload: bool = False) -> Result:
         """Run work on a thread, for the caller of the moment."""
         context = contextvars.copy_context()
-        pool = self._long if long else self._short
+        pool = self._uploads if upload else self._long if long else self._short
         return await asyncio.get_running_loop().run_in_executor(pool, context.run, work)
 
     def close(self) -> None:
         """Let the threads end."""
         self._short.shutdown(cancel_futures=True)
         self._long.shutdown(cancel_futures=True)
+        self._uploads.shutdown(cancel_futures=True)
 
     async def _recognise(self, exchange: Exchange, body: dict[str, Any]) -> Principal:
         if self._house.database.embedded:
             return self._authenticator.recognise(exchange, body)
         return await self.in_thread(partial(self._authenticator.recognise, exchange, body))
+
+    async def _database_of(self, exchange: Exchange) -> Identifier:
+        """Return the namespace a client works in: LanceDB's catalogs take root namespaces for databases.
+
+        A database that is not a namespace stands for all there is, so that ``db://anything`` finds the root's tables.
+        """
+        name = database_named(exchange)
+        if name is None:
+            return ROOT
+        find = partial(self._house.database.read, lambda connection: namespaces.exists(connection, (name,)))
+        found = find() if self._house.database.embedded else await self.in_thread(find)
+        return (name,) if found else ROOT
 
     def _admit(self, request: _Request, model: Any) -> None:
         authorize(request.operation, request.principal, model)
@@ -160,7 +177,8 @@ class Handler:
             self._namespace, identifier, request.stated, request.exchange.headers, pipe, request.remote.is_remote
         )
         assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
-        work = asyncio.ensure_future(self.in_thread(partial(request.operation.binding, call), long=True))
+        run = partial(request.operation.binding, call)
+        work = asyncio.ensure_future(self.in_thread(run, long=True, upload=request.arrow))
         if pipe is not None:
             await self._feed(request, pipe, work)
         return await work

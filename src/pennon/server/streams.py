@@ -30,13 +30,7 @@ class BodyPipe:
         self._failure: LanceNamespaceError | None = None
         self._changed = threading.Condition()
         self._room = asyncio.Event()
-        self._tail = b""
         self._left = b""
-
-    @property
-    def tail(self) -> bytes:
-        """The last bytes that were read."""
-        return self._tail
 
     async def feed(self, chunk: bytes) -> None:
         """Add bytes; waits while the reader is behind by more than the limit."""
@@ -82,8 +76,6 @@ class BodyPipe:
         content = b"".join(parts)
         if 0 <= size < len(content):
             content, self._left = content[:size], content[size:]
-        if content:
-            self._tail = (self._tail + content[-8:])[-8:]
         return content
 
     def _take(self) -> bytes | None:
