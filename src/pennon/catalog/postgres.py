@@ -19,7 +19,8 @@ Result = TypeVar("Result")
 
 _ATTEMPTS = 8
 _WAIT_SECONDS = 30.0
-_TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected)
+# A unique key is violated where work looked first and another was faster: run again, it sees what that one wrote.
+_TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 
 
 @lru_cache(maxsize=1024)

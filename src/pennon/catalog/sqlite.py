@@ -157,7 +157,8 @@ class SqliteDatabase:
                         stopping = True
                     else:
                         group.append(following)
-            _commit_together(connection, group)
+            with self.exclusive("catalog"):  # the file lock wakes who waits at once; SQLite's own would poll
+                _commit_together(connection, group)
             if stopping:
                 return
 

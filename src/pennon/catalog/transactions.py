@@ -60,6 +60,8 @@ def record(
 
 def find(connection: Connection, transaction_id: str) -> Transaction | None:
     """Return a transaction."""
+    if not transaction_id.isalnum():
+        return None  # no id of ours, and perhaps nothing a database can compare
     row = connection.one(
         "SELECT id, operation, object, status, properties FROM transactions WHERE id = ?", transaction_id
     )

@@ -134,11 +134,12 @@ def page(
 def settle(connection: Connection, version: Version) -> None:
     """Record that a version's manifest is in place, with the tag and size it has there."""
     connection.run(
-        "UPDATE versions SET pending = 0, e_tag = ?, size = ?, digest = ? "
+        "UPDATE versions SET pending = 0, e_tag = ?, size = ?, digest = ?, staged = ? "
         "WHERE table_id = ? AND branch = ? AND version = ? AND pending = 1",
         version.e_tag,
         version.size,
         version.digest,
+        version.staged,
         version.table_id,
         version.branch,
         version.version,

@@ -32,6 +32,9 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(2333, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    processes: int | None = Field(
+        None, ge=1, le=64, description="Processes that answer requests; by default one a core, at most 4."
+    )
     database: str | None = Field(
         None,
         description="Catalog database: sqlite:///PATH or postgresql://…; by default a SQLite file in the folder.",
@@ -106,6 +109,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Let flags win over the environment, and the environment over the file."""
         return (init_settings, env_settings, _FileSource(settings_cls))
+
+    @property
+    def process_count(self) -> int:
+        """How many processes answer requests."""
+        return self.processes or min(os.cpu_count() or 1, 4)
 
     @property
     def database_url(self) -> str:

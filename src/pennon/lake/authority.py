@@ -17,7 +17,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.catalog import StillReferencedError, versions
+from pennon.catalog import StillReferencedError, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
 from pennon.lake.history import record, stored_versions
@@ -92,6 +92,8 @@ class CommitAuthority:
         """Record a staged version inside the transaction of the commit; this is where races are decided."""
         version = replace(staged.version, transaction_id=transaction_id)
         latest = versions.latest(connection, version.table_id, version.branch)
+        if latest is None and tables.find_by_id(connection, version.table_id) is None:
+            raise TableNotFoundError(f"Table {format_identifier(staged.table.identifier)!r} was dropped.")
         first = 1 if version.branch == MAIN else version.version
         expected = first if latest is None else latest.version + 1
         if version.version != expected or version.version == 0:
@@ -132,7 +134,13 @@ class CommitAuthority:
         return [self.publish(entry, version) if isinstance(entry, Staged) else version for entry, version in pairs]
 
     def _latest(self, table: Table, branch: str) -> Version | None:
-        return self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        def read() -> Version | None:
+            return self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+
+        found = read()
+        if found is None and branch != MAIN and self._history.adopt_all(table, branch):
+            found = read()  # a branch that was made around Pennon
+        return found
 
     def _same_or_lost(self, folder: Folder, known: Version, name: str) -> Version:
         """Answer a commit of a number that is taken: a replay gets the version, anyone else has lost.

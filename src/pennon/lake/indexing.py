@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import suppress
-from dataclasses import dataclass
-from threading import Lock
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import DescribeTableIndexStatsResponse
@@ -21,10 +21,13 @@ from lance_namespace.errors import (
 )
 from lance_namespace_urllib3_client.models import IndexContent
 
+from pennon.catalog import index_builds
+from pennon.catalog.index_builds import Build
 from pennon.core.errors import suggest
 from pennon.lake.problems import plain, translate, typed_errors
 
 if TYPE_CHECKING:
+    from pennon.catalog import Database
     from pennon.catalog.tables import Table
     from pennon.lake.datasets import Datasets
 
@@ -65,27 +68,16 @@ _TEXT_OPTIONS = (
 )
 #: A small index is built while its request waits, so that its mistakes are answered at once.
 _PATIENCE_SECONDS = 0.5
-
-Key = tuple[str, str, str]
-
-
-@dataclass
-class _Build:
-    name: str
-    column: str
-    kind: str
-    done: Future[None]
-    failure: str | None = None
+_HEARTBEAT_SECONDS = 10.0
 
 
 class Indexer:
-    """Builds indices on threads of its own."""
+    """Builds indices on threads of its own; what is under way stands in the catalog, for every process to see."""
 
-    def __init__(self, datasets: Datasets, threads: int) -> None:
+    def __init__(self, database: Database, datasets: Datasets, threads: int) -> None:
+        self._database = database
         self._datasets = datasets
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pennon-index")
-        self._lock = Lock()
-        self._builds: dict[Key, _Build] = {}
 
     def start(self, table: Table, branch: str, options: dict[str, Any], *, replace: bool) -> None:
         """Start building an index; what is plainly wrong is raised at once."""
@@ -96,21 +88,17 @@ class Indexer:
         name = options.get("name") or f"{column.replace('`', '').replace('.', '_')}_idx"
         if not replace and name in {index.name for index in dataset.describe_indices()}:
             raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}.")
-        key = (table.id, branch, name)
-        with self._lock:
-            running = self._builds.get(key)
-            if running is not None and not running.done.done():
-                raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
-            build = _Build(name, column, kind, Future())
-            self._builds[key] = build
-        self._threads.submit(self._run, key, build, table, branch, {**options, "name": name})
+        build = Build(table.id, branch, name, column, kind)
+        if not self._database.write(lambda connection: index_builds.begin(connection, build)):
+            raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
+        running = self._threads.submit(self._run, build, table, {**options, "name": name})
         with suppress(NotYetError):
-            build.done.result(_PATIENCE_SECONDS)
+            running.result(_PATIENCE_SECONDS)
 
     def under_way(self, table: Table, branch: str, dataset: Any) -> list[IndexContent]:
         """Return the indices of a branch that are being built."""
-        with self._lock:
-            builds = [b for key, b in self._builds.items() if key[:2] == (table.id, branch) and not b.done.done()]
+        builds = [build for build in self._builds(table, branch) if build.failure is None]
+        rows = dataset.count_rows() if builds else 0
         return [
             IndexContent(
                 index_name=build.name,
@@ -119,36 +107,53 @@ class Indexer:
                 status="building",
                 index_type=build.kind,
                 num_indexed_rows=0,
-                num_unindexed_rows=dataset.count_rows(),
+                num_unindexed_rows=rows,
             )
             for build in builds
         ]
 
     def failure(self, table: Table, branch: str, name: str) -> str | None:
         """Return why the last build of an index failed, if it did."""
-        with self._lock:
-            build = self._builds.get((table.id, branch, name))
-        return build.failure if build else None
+        return next((build.failure for build in self._builds(table, branch) if build.name == name), None)
 
     def close(self) -> None:
         """Stop taking work; a build under way is finished first."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, key: Key, build: _Build, table: Table, branch: str, options: dict[str, Any]) -> None:
+    def _builds(self, table: Table, branch: str) -> list[Build]:
+        return self._database.read(lambda connection: index_builds.of_branch(connection, table.id, branch))
+
+    def _run(self, build: Build, table: Table, options: dict[str, Any]) -> None:
+        failure = None
+        with self._heartbeat(build):
+            try:
+                # The request has recorded its transaction; the commit of the index needs none of its own.
+                dataset, _ = self._datasets.for_writing(table, build.branch, lambda _: "")
+                with typed_errors():
+                    build_index(dataset, build.kind, options)
+            except Exception as error:
+                failure = plain(str(error)) or type(error).__name__
+                logger.warning("building index %s failed: %s", build.name, failure)
+                known = error if isinstance(error, LanceNamespaceError) else translate(error)
+                raise known or InvalidTableStateError(f"The index could not be built: {failure}") from error
+            finally:
+                self._database.write(lambda connection: index_builds.end(connection, build, failure))
+
+    @contextmanager
+    def _heartbeat(self, build: Build) -> Iterator[None]:
+        """Say every now and then that a build is under way, as long as the block runs."""
+        done = Event()
+
+        def beat() -> None:
+            while not done.wait(_HEARTBEAT_SECONDS):
+                self._database.write(lambda connection: index_builds.touch(connection, build))
+
+        thread = Thread(target=beat, name="pennon-index-heartbeat", daemon=True)
+        thread.start()
         try:
-            # The request has recorded its transaction; the commit of the index needs none of its own.
-            dataset, _ = self._datasets.for_writing(table, branch, lambda _: "")
-            with typed_errors():
-                build_index(dataset, build.kind, options)
-        except Exception as error:  # noqa: BLE001 (told to whoever asks for the index)
-            build.failure = plain(str(error)) or type(error).__name__
-            logger.warning("building index %s failed: %s", build.name, build.failure)
-            known = error if isinstance(error, LanceNamespaceError) else translate(error)
-            build.done.set_exception(known or InvalidTableStateError(f"The index could not be built: {build.failure}"))
-            return
-        with self._lock:
-            self._builds.pop(key, None)
-        build.done.set_result(None)
+            yield
+        finally:
+            done.set()
 
 
 def index_kind(given: Any) -> str:

@@ -31,8 +31,9 @@ _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 
 def _column(match: re.Match[str]) -> LanceNamespaceError:
     name = match["name"].strip('"`')
-    known = match.groupdict().get("known") or ""
-    nearest = suggest(name, [field.strip() for field in known.split(",") if not field.strip().startswith("_")])
+    groups = match.groupdict()
+    known = [field.strip() for field in (groups.get("known") or "").split(",") if not field.strip().startswith("_")]
+    nearest = groups.get("hint") or suggest(name, known)
     return TableColumnNotFoundError(f"There is no column {name!r}.{nearest}")
 
 
@@ -41,8 +42,12 @@ def _rule(pattern: str, make: Callable[[re.Match[str]], LanceNamespaceError]) ->
 
 
 _RULES: tuple[Rule, ...] = (
-    _rule(r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?(?:,|$|\s)", _column),
-    _rule(r"[Cc]olumn ['\"]?(?P<name>[^'\" ]+)['\"]? does not exist", _column),
+    _rule(
+        r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?"
+        r"(?P<hint> Did you mean '[^']*'\?)?(?:[.,]|$|\s)",
+        _column,
+    ),
+    _rule(r"[Cc]olumn ['\"]?(?P<name>[^'\" ]+)['\"]? (?:does not exist|not found)", _column),
     _rule(r"key column '(?P<name>[^']+)' does not exist", _column),
     _rule(r"Embedding column (?P<name>.+) is not in the dataset", _column),
     _rule(r"field path '(?P<name>[^']+)' does not exist", _column),
@@ -52,7 +57,7 @@ _RULES: tuple[Rule, ...] = (
         lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
     ),
     _rule(
-        r"(?:non-nullable|declared as non-null|contains null)",
+        r"(?:non-nullable|(?:declared|marked) (?:as )?non-null|contain(?:s|ed) null)",
         lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
     ),
     _rule(r"index not found: name=(?P<name>\S+?),", lambda m: TableIndexNotFoundError(f"No index {m['name']!r}.")),
@@ -103,3 +108,8 @@ def typed_errors() -> Iterator[None]:
         if known is None:
             raise
         raise known from error
+    except BaseException as error:
+        # A panic of Lance is no Exception, and would pass by all who have to tidy up or answer.
+        if type(error).__name__ == "PanicException":
+            raise RuntimeError("Lance panicked.") from error
+        raise

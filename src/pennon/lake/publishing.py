@@ -66,7 +66,9 @@ def finish(database: Database, folder: Folder, version: Version) -> Version | No
 
 
 def _adopt(folder: Folder, version: Version, final: str) -> Version:
+    """Return a version as it stands at its final place; what was staged for it counts only if it is the same."""
     stored = folder.stat(final)
     content = folder.read(final)
-    e_tag = stored.e_tag if stored else None
-    return replace(version, pending=False, e_tag=e_tag, size=len(content), digest=digest_of(content))
+    e_tag, digest = stored.e_tag if stored else None, digest_of(content)
+    staged = version.staged if digest == version.digest else None
+    return replace(version, pending=False, e_tag=e_tag, size=len(content), digest=digest, staged=staged)

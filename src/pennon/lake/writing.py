@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,7 +62,7 @@ class Writer:
     def create(self, table: Table, source: ArrowSource, note: Note) -> Written:
         """Write a new table; it comes into being with its first version, in one transaction."""
         committer = self._datasets.committer(table, note)
-        with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True):
+        with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True), typed_errors():
             fragments = self._write_files(table.location, source, "create")
             try:
                 dataset = self._commit(
@@ -77,7 +77,7 @@ class Writer:
         """Append rows: few at once together with what others append, many as they come."""
         if source.is_small:
             waiting = _Append(source.table(), note)
-            return self._lanes.join(f"{table.id}/{branch}", waiting, partial(self._append_group, table, branch))
+            return self._lanes.join(f"{table.id}/{branch}", waiting, partial(self._append_in_turn, table, branch))
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "append")
@@ -98,7 +98,7 @@ class Writer:
 
         ``alone`` also keeps the writers of other processes out, for work whose conflicts Lance does not see.
         """
-        with self._lanes.turn(f"{table.id}/{branch}"), self._alone(table, alone), self._truthful(table, None, None):
+        with self._turn(table, branch, alone=alone), self._truthful(table, None, None):
             dataset, committer = self._open(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 before = dataset.version
@@ -108,10 +108,22 @@ class Writer:
                 transaction_id = self._database.write(note)
             return result, Written(dataset.version, transaction_id)
 
-    @contextmanager
-    def turn(self, table: Table, branch: str = "") -> Iterator[None]:
+    def turn(self, table: Table) -> AbstractContextManager[None]:
         """Hold the lane of a table inside the block, for changes that are not commits."""
-        with self._lanes.turn(f"{table.id}/{branch}"):
+        return self._turn(table, "", alone=False)
+
+    @contextmanager
+    def _turn(self, table: Table, branch: str, *, alone: bool) -> Iterator[None]:
+        """Hold the lane of a branch, and keep other processes out where that is needed or costs nothing."""
+        with self._lanes.turn(f"{table.id}/{branch}"), self._shut(table, alone=alone):
+            yield
+
+    @contextmanager
+    def _shut(self, table: Table, *, alone: bool) -> Iterator[None]:
+        if alone or self._database.embedded:
+            with self._database.exclusive(table.id):
+                yield
+        else:
             yield
 
     def write_part(self, table: Table, branch: str, source: ArrowSource, *, overwrite: bool) -> list[Any]:
@@ -122,7 +134,7 @@ class Writer:
 
     def commit_parts(self, table: Table, branch: str, operation: Any, rows: int, note: Note) -> Written:
         """Commit files that were written as parts of an upload."""
-        with self._lanes.turn(f"{table.id}/{branch}"):
+        with self._turn(table, branch, alone=False):
             dataset, committer = self._open(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 done = self._commit(dataset, operation, dataset.version, committer)
@@ -131,6 +143,10 @@ class Writer:
     def _open(self, table: Table, branch: str, note: Note) -> tuple[Any, TableCommitter]:
         self._datasets.newest(table, branch)  # names what is missing: data, branch
         return self._datasets.for_writing(table, branch, note)
+
+    def _append_in_turn(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
+        with self._shut(table, alone=False):
+            return self._append_group(table, branch, group)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit fails alone."""
@@ -200,7 +216,7 @@ class Writer:
     ) -> Written:
         committer: TableCommitter | None = None
         try:
-            with self._lanes.turn(f"{table.id}/{branch}"):
+            with self._turn(table, branch, alone=False):
                 dataset, committer = self._open(table, branch, note)
                 with self._truthful(table, committer, source), typed_errors():
                     done = self._commit(dataset, operation, dataset.version, committer)
@@ -235,14 +251,6 @@ class Writer:
         for fragment in fragments:
             for file in fragment.files:
                 folder.remove(f"{home}data/{file.path}")
-
-    @contextmanager
-    def _alone(self, table: Table, wanted: bool) -> Iterator[None]:
-        if not wanted:
-            yield
-            return
-        with self._database.exclusive(table.id):
-            yield
 
     @contextmanager
     def _truthful(

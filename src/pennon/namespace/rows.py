@@ -29,6 +29,7 @@ from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_stream import ArrowSource, source_of
 from pennon.lake.layout import check_branch
 from pennon.namespace.base import missing_namespace, note_of, parse_choice, request_as, table_id
+from pennon.namespace.columns import find_field
 from pennon.namespace.tables import TableOperations
 
 if TYPE_CHECKING:
@@ -136,12 +137,14 @@ class RowOperations(TableOperations):
         if request.properties is not None:
             properties = dict(request.properties)
             self._write(lambda connection: tables.set_properties(connection, table.id, properties))
-        result, written = self.house.writer.change(
-            table,
-            check_branch(request.branch),
-            note_of("UpdateTable", table),
-            lambda dataset: dataset.update(updates, where=request.predicate or None),
-        )
+
+        def work(dataset: Any) -> Any:
+            for path in updates:
+                find_field(dataset.schema, path)
+            return dataset.update(updates, where=request.predicate or None)
+
+        note = note_of("UpdateTable", table)
+        result, written = self.house.writer.change(table, check_branch(request.branch), note, work)
         count = result["num_rows_updated"]
         return UpdatedResponse(
             transaction_id=written.transaction_id,

@@ -120,6 +120,6 @@ def build_house(settings: Settings) -> House:
         removal=Removal(database, places),
         datasets=datasets,
         writer=writer,
-        indexer=Indexer(datasets, settings.index_threads),
+        indexer=Indexer(database, datasets, settings.index_threads),
         uploads=Uploads(database, writer),
     )

@@ -129,6 +129,8 @@ class VersionOperations(Operations):
         branch = check_branch(request.branch)
         if not request.ranges:
             raise InvalidInputError("The request names no range of versions.")
+        if any(bounds.start_version < 0 or bounds.end_version < -1 for bounds in request.ranges):
+            raise InvalidInputError("A range of versions starts at 0 or later and ends at -1 (all) or later.")
         newest = self.house.history.latest(table, branch)
         known = self._known_versions(table, branch)
         numbers = {n for bounds in request.ranges for n in known if _covers(bounds, n)}
@@ -201,6 +203,4 @@ def check_distinct(entries: Sequence[tuple[Table, Proposal]]) -> None:
 
 def _covers(bounds: VersionRange, number: int) -> bool:
     start, end = bounds.start_version, bounds.end_version
-    if start < 0 or end < -1:
-        raise InvalidInputError("A range of versions starts at 0 or later and ends at -1 (all) or later.")
     return start <= number and (end == -1 or number < end)

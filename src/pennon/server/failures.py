@@ -17,6 +17,7 @@ from lance_namespace.errors import (
     TableIndexAlreadyExistsError,
     TableTagAlreadyExistsError,
     TableTagNotFoundError,
+    TableVersionNotFoundError,
     UnauthenticatedError,
 )
 
@@ -61,10 +62,15 @@ def status_for(error: LanceNamespaceError, operation: str, exchange: Exchange) -
         return 413
     if isinstance(error, KeyReusedError):
         return 422
-    misleading = isinstance(error, _MISREAD) or (
-        isinstance(error, TableAlreadyExistsError) and operation == "CreateTable"
-    )
-    return 400 if misleading and is_remote(exchange) else status_of(error)
+    return 400 if is_remote(exchange) and _is_misread(error, operation) else status_of(error)
+
+
+def _is_misread(error: LanceNamespaceError, operation: str) -> bool:
+    if isinstance(error, TableAlreadyExistsError):
+        return operation == "CreateTable"
+    if isinstance(error, TableVersionNotFoundError):
+        return operation != "DescribeTable"  # where it does expect a missing version
+    return isinstance(error, _MISREAD)
 
 
 async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from pennon import __version__
+
+#: Names the folder in which processes that serve together keep their counts.
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -26,8 +32,15 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self.in_flight = Gauge("pennon_requests_in_flight", "Requests being answered.", registry=self._registry)
-        info = Gauge("pennon_build_info", "The version that runs.", ["version"], registry=self._registry)
+        self.in_flight = Gauge(
+            "pennon_requests_in_flight",
+            "Requests under way.",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        info = Gauge(
+            "pennon_build_info", "The version that runs.", ["version"], registry=self._registry, multiprocess_mode="max"
+        )
         info.labels(__version__).set(1)
 
     def observe(self, operation: str, status: int, seconds: float) -> None:
@@ -36,5 +49,9 @@ class Metrics:
         self._seconds.labels(operation).observe(seconds)
 
     def text(self) -> bytes:
-        """Return all metrics as Prometheus reads them."""
-        return generate_latest(self._registry)
+        """Return all metrics as Prometheus reads them: those of all processes that serve together."""
+        if SHARED_FOLDER not in os.environ:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

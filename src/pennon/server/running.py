@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import uvicorn
 
-from pennon.catalog import keys
+from pennon.catalog import keys, open_database
+from pennon.catalog.schema import migrate
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.server.application import Application
@@ -27,13 +28,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound, but not yet listening."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Return a socket that is bound, but not yet listening; a shared port may be bound by several processes."""
     bound = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
         if bound is not None:
@@ -42,6 +43,11 @@ def bind(host: str, port: int) -> socket.socket:
             f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port."
         ) from error
     return bound
+
+
+def address_of(host: str, port: int) -> str:
+    """Return the address clients use."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -58,32 +64,39 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is told to stop: alone, or with as many processes as the settings say."""
+    require_keys(settings)
+    if settings.process_count > 1:
+        from pennon.server.supervising import supervise
+
+        supervise(settings)
+        return
+    bound = bind(settings.host, settings.port)
+    answer(settings, bound, lambda: say(f"Pennon is listening on {address_of(settings.host, bound.getsockname()[1])}"))
+
+
+def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None]) -> None:
+    """Answer requests in this process until it is told to stop."""
     namespace = PennonNamespace.open(settings)
+    config = uvicorn.Config(
+        Application(namespace),
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        backlog=2048,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=int(settings.shutdown_seconds) or 1,
+    )
+    # uvicorn raises the signal that ended it once more; without a handler that would look like a crash.
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda *_: None)
     try:
-        if not is_loopback(settings.host) and not settings.insecure:
-            _require_keys(namespace, settings.host)
-        bound = bind(settings.host, settings.port)
-        port = bound.getsockname()[1]
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        config = uvicorn.Config(
-            Application(namespace),
-            loop="uvloop",
-            http="httptools",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            backlog=2048,
-            timeout_keep_alive=settings.keep_alive_seconds,
-            timeout_graceful_shutdown=int(settings.shutdown_seconds) or 1,
-        )
-        # uvicorn raises the signal that ended it once more; without a handler that would look like a crash.
-        for ending in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(ending, lambda *_: None)
-        _Server(config, lambda: _say(f"Pennon is listening on http://{host}:{port}")).run(sockets=[bound])
+        _Server(config, announce).run(sockets=[bound])
     finally:
         namespace.close()
 
@@ -112,13 +125,21 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-def _require_keys(namespace: PennonNamespace, host: str) -> None:
-    if not namespace.house.database.read(keys.any_configured):
-        raise SettingsError(
-            f"Refusing to listen on {host} while no API key is configured: create one with `pennon keys create NAME "
-            "--role admin`, or pass --insecure to let anyone in."
-        )
+def require_keys(settings: Settings) -> None:
+    """Bring the catalog up to date, and refuse to listen beyond loopback while no key is configured."""
+    database = open_database(settings.database_url, pool_size=1)
+    try:
+        migrate(database)
+        open_to_others = not is_loopback(settings.host) and not settings.insecure
+        if open_to_others and not database.read(keys.any_configured):
+            raise SettingsError(
+                f"Refusing to listen on {settings.host} while no API key is configured: create one with `pennon keys "
+                "create NAME --role admin`, or pass --insecure to let anyone in."
+            )
+    finally:
+        database.close()
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 (the line that scripts wait for)
+def say(line: str) -> None:
+    """Print a line at once: scripts wait for it."""
+    print(line, flush=True)  # noqa: T201

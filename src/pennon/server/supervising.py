@@ -1,0 +1,140 @@
+"""Several processes that answer on one port, and the one that starts, watches and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from pennon.core.settings import Settings, SettingsError
+from pennon.server.metrics import SHARED_FOLDER
+from pennon.server.running import address_of, answer, bind, configure_logging, say
+
+logger = logging.getLogger("pennon.server")
+
+_READY = b"ready\n"
+_START_SECONDS = 120.0
+_RESTART_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def supervise(settings: Settings) -> None:
+    """Run the processes of a server until told to stop; one that dies is replaced."""
+    port = _reserve(settings)
+    placed = settings.model_copy(update={"port": port})
+    with tempfile.TemporaryDirectory(prefix="pennon-metrics-") as counts:
+        supervisor = _Supervisor(placed, counts)
+        supervisor.start()
+        say(f"Pennon is listening on {address_of(settings.host, port)}")
+        supervisor.watch()
+
+
+def _reserve(settings: Settings) -> int:
+    """Return the port to share; binding it alone first tells whether another program has it."""
+    with bind(settings.host, settings.port) as alone:
+        port: int = alone.getsockname()[1]
+    return port
+
+
+class _Supervisor:
+    """Keeps the processes of one server running."""
+
+    def __init__(self, settings: Settings, counts: str) -> None:
+        self._settings = settings
+        self._counts = counts
+        self._held = bind(settings.host, settings.port, shared=True)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._stopping = threading.Event()
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(ending, lambda *_: self._stopping.set())
+
+    def start(self) -> None:
+        """Start all processes and return when each of them answers."""
+        self._children = [self._spawn() for _ in range(self._settings.process_count)]
+        for child in self._children:
+            if not self._answers(child):
+                self._stop()
+                raise SettingsError("A server process ended while it was starting; its log lines above say why.")
+
+    def watch(self) -> None:
+        """Replace processes that die, until told to stop; then end them all."""
+        while not self._stopping.wait(_RESTART_SECONDS):
+            for index, child in enumerate(self._children):
+                if child.poll() is not None and not self._stopping.is_set():
+                    logger.error("server process %d ended with %s; starting another", child.pid, child.returncode)
+                    self._children[index] = self._spawn()
+        self._stop()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "pennon.server.supervising"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, SHARED_FOLDER: self._counts},
+            start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor, which passes it on
+        )
+        assert child.stdin is not None  # noqa: S101 (asked for above)
+        child.stdin.write(self._settings.model_dump_json().encode() + b"\n")
+        child.stdin.flush()
+        return child
+
+    def _answers(self, child: subprocess.Popen[bytes]) -> bool:
+        assert child.stdout is not None  # noqa: S101 (asked for when it was started)
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            deadline = time.monotonic() + _START_SECONDS
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                if selector.select(timeout=0.5):
+                    return child.stdout.readline() == _READY
+        return False
+
+    def _stop(self) -> None:
+        for child in self._children:
+            child.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self._settings.shutdown_seconds + 5.0
+        for child in self._children:
+            try:
+                child.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        self._held.close()
+
+
+def _end_with_parent() -> None:
+    """Make the system end this process when the one that started it dies, however it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        sys.exit(1)
+
+
+def run_child() -> None:
+    """Be one of the processes of a server: the settings come in on standard input."""
+    _end_with_parent()
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    configure_logging(settings.log_level, settings.log_format)
+    ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    bound: socket.socket = bind(settings.host, settings.port, shared=True)
+
+    def announce() -> None:
+        ready.write(_READY)
+
+    answer(settings, bound, announce)
+
+
+if __name__ == "__main__":
+    run_child()

@@ -1,0 +1,139 @@
+"""A server of several processes behaves as one: what one of them did, all of them know."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tests.conftest import StartPennon
+from tests.support.server import PennonProcess
+
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+
+
+@pytest.fixture
+def server(start_pennon: StartPennon) -> PennonProcess:
+    return start_pennon("--processes", "2")
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the processes a process has started, by its own record."""
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def encode(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.05)
+
+
+def post(server: PennonProcess, path: str, **request: object) -> httpx.Response:
+    """Ask over a connection of its own, which any of the processes may get."""
+    return httpx.post(server.url + path, timeout=60, **request)  # type: ignore[arg-type]
+
+
+def test_every_process_answers_requests(server: PennonProcess) -> None:
+    for _ in range(100):
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+    text = httpx.get(f"{server.url}/metrics").text
+    counted = re.search(r'pennon_requests_total{operation="page",status="200"} (\d+)', text)
+    assert counted is not None
+    assert int(counted[1]) >= 100
+    assert len(children_of(server.pid)) == 2
+
+
+def test_a_write_through_one_process_is_read_through_any_other(server: PennonProcess) -> None:
+    for number in range(40):
+        assert post(server, f"/v1/namespace/n{number}/create", json={}).status_code == 200
+        assert post(server, f"/v1/namespace/n{number}/exists", json={}).status_code == 200
+        assert post(server, f"/v1/namespace/n{number}/exists", json={}).status_code == 200
+
+
+def test_single_rows_from_many_connections_all_arrive_once(server: PennonProcess) -> None:
+    assert post(server, "/v1/table/t/create", content=encode(pa.table({"a": [0]})), headers=ARROW).status_code == 200
+
+    def insert(number: int) -> int:
+        return post(server, "/v1/table/t/insert", content=encode(pa.table({"a": [number]})), headers=ARROW).status_code
+
+    with ThreadPoolExecutor(8) as threads:
+        statuses = list(threads.map(insert, range(1, 65)))
+    assert set(statuses) == {200}
+    assert post(server, "/v1/table/t/count_rows", json={}).json() == 65
+
+
+def test_upserts_of_the_same_keys_through_all_processes_leave_one_row_a_key(server: PennonProcess) -> None:
+    rows = encode(pa.table({"k": [1, 2, 3], "v": [0, 0, 0]}))
+    assert post(server, "/v1/table/t/create", content=rows, headers=ARROW).status_code == 200
+    path = "/v1/table/t/merge_insert?on=k&when_matched_update_all=true&when_not_matched_insert_all=true"
+
+    def upsert(number: int) -> int:
+        body = encode(pa.table({"k": list(range(1, 11)), "v": [number] * 10}))
+        return post(server, path, content=body, headers=ARROW).status_code
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(upsert, range(16))) == {200}
+    assert post(server, "/v1/table/t/count_rows", json={}).json() == 10
+
+
+def test_an_index_that_one_process_builds_is_listed_by_all(server: PennonProcess) -> None:
+    rows = encode(pa.table({"a": list(range(1000))}))
+    assert post(server, "/v1/table/t/create", content=rows, headers=ARROW).status_code == 200
+    body = {"column": "a", "index_type": "BTREE"}
+    assert post(server, "/v1/table/t/create_scalar_index", json=body).status_code == 200
+
+    def is_done() -> bool:
+        listed = post(server, "/v1/table/t/index/list", json={}).json()["indexes"]
+        return [index["status"] for index in listed] == ["done"]
+
+    wait_until(is_done)
+    assert all(is_done() for _ in range(10))
+
+
+def test_a_process_that_dies_is_replaced(server: PennonProcess) -> None:
+    before = children_of(server.pid)
+    os.kill(min(before), signal.SIGKILL)
+    wait_until(lambda: len(children_of(server.pid) - before) == 1 and len(children_of(server.pid)) == 2)
+    wait_until(lambda: all(_is_up(server) for _ in range(10)))
+
+
+def _is_up(server: PennonProcess) -> bool:
+    try:
+        return httpx.get(f"{server.url}/healthz", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_all_processes_end_with_the_one_that_started_them(server: PennonProcess) -> None:
+    children = children_of(server.pid)
+    server.kill()
+    wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+
+
+def test_a_server_told_to_stop_ends_all_its_processes_and_reports_success(server: PennonProcess) -> None:
+    children = children_of(server.pid)
+    assert server.stop() == 0
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_port_that_another_server_has_is_not_shared_with_it(server: PennonProcess, start_pennon: StartPennon) -> None:
+    port = server.url.rsplit(":", 1)[1]
+    with pytest.raises(Exception, match="Choose another port"):
+        start_pennon("--processes", "2", "--port", port)
