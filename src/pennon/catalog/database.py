@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, LiteralString, Protocol, TypeVar
@@ -41,6 +41,9 @@ class Database(Protocol):
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run work that only reads; each of its statements sees all that was committed before it."""
+
+    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+        """Return ``find(connection, *key)``, as of now; asking again costs less while nothing was written."""
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run work in one transaction and return when it is durable; an exception undoes it."""

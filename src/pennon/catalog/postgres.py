@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -81,6 +81,9 @@ class PostgresDatabase:
     def read(self, work: Callable[[Connection], Result]) -> Result:
         with self._connection() as connection:
             return work(PostgresConnection(connection))
+
+    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+        return self.read(lambda connection: find(connection, *key))
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(_ATTEMPTS):

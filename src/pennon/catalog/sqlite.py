@@ -7,7 +7,7 @@ import fcntl
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -24,6 +24,9 @@ Result = TypeVar("Result")
 
 _BUSY_SECONDS = 30.0
 _LARGEST_GROUP = 256
+#: Answers that are kept while nothing is written.
+_MOST_SEEN = 20_000
+_UNSEEN = object()
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -100,16 +103,32 @@ class SqliteDatabase:
         self._readers = threading.local()
         self._open: list[SqliteConnection] = []
         self._opening = threading.Lock()
+        # Only the thread that opened the database, which runs the event loop of a server, remembers what it has seen.
+        self._home = threading.get_ident()
+        self._seen: dict[Any, Any] = {}
+        self._seen_at: int | None = None
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._connect()  # fails here, not in the writer, when the file cannot be opened
         self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
         self._writer.start()
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        connection: SqliteConnection | None = getattr(self._readers, "connection", None)
-        if connection is None:
-            connection = self._readers.connection = self._connect()
-        return work(connection)
+        return work(self._reader())
+
+    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+        connection = self._reader()
+        if threading.get_ident() != self._home:
+            return find(connection, *key)
+        # SQLite counts what other connections committed, and a reader commits nothing: an unchanged count means that
+        # whatever this reader has seen is still so. Asking for it is cheaper than any query.
+        (version,) = connection.one("PRAGMA data_version") or (None,)
+        if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+            self._seen_at = version
+        known = self._seen.get((find, key), _UNSEEN)
+        if known is _UNSEEN:
+            known = self._seen[find, key] = find(connection, *key)
+        return known  # type: ignore[no-any-return]
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         waiting = _Write(work)
@@ -138,6 +157,13 @@ class SqliteDatabase:
             connection.close()
         self._open.clear()
         self._readers = threading.local()
+
+    def _reader(self) -> SqliteConnection:
+        """Return the connection this thread reads through."""
+        connection: SqliteConnection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = self._readers.connection = self._connect()
+        return connection
 
     def _connect(self) -> SqliteConnection:
         connection = SqliteConnection(self._path)

@@ -10,6 +10,9 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 
+_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
 class Body(Protocol):
     """The bytes of a request, read once from front to back."""
 
@@ -62,7 +65,8 @@ class ArrowSource:
         self.is_small = len(head) <= small_bytes
         self._file = _Joined(head, body)
         self._reader = self._open(self._file)
-        self.schema: pa.Schema = self._reader.schema
+        #: What Lance is given: it stores views as what they are views of.
+        self.schema: pa.Schema = _without_views(self._reader.schema)
         self._wide = [index for index, field in enumerate(self.schema) if _holds_decimal(field.type)]
 
     def table(self) -> pa.Table:
@@ -98,7 +102,7 @@ class ArrowSource:
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            yield self._realigned(batch)
+            yield self._realigned(batch if batch.schema.types == self.schema.types else batch.cast(self.schema))
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
         if self._file.fell_short or self._file.read(1):
             raise _corrupt()
@@ -110,6 +114,13 @@ class ArrowSource:
             copied = pa.concat_arrays([column, column.slice(0, 0)])
             batch = batch.set_column(index, batch.schema.field(index), copied)
         return batch
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    for index, field in enumerate(schema):
+        if field.type in _VIEWS:
+            schema = schema.set(index, field.with_type(_VIEWS[field.type]))
+    return schema
 
 
 def _holds_decimal(kind: pa.DataType) -> bool:

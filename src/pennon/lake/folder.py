@@ -36,7 +36,7 @@ class Folder(Protocol):
     def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         """Give staged content its final name if that is free; none when it is taken.
 
-        Raises ``FileNotFoundError`` when neither is there any more.
+        Raises ``FileNotFoundError`` when the folder is not there any more.
         """
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:

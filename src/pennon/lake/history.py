@@ -108,6 +108,8 @@ class History:
     def adopt_all(self, table: Table, branch: str) -> int:
         """Record all versions that are on storage but not in the catalog, and return how many there were."""
         stored = stored_versions(self._places.folder(table.location), table.id, branch)
+        if not stored:
+            return 0
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         missing = {version.version for version in stored} - {row.version for row in rows}
         return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
@@ -150,7 +152,7 @@ class History:
         )
 
     def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
-        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        newest = self._database.look_up(versions.latest, table.id, branch)
         if newest is not None and newest.pending:
             newest = finish(self._database, folder, newest) or self._latest_managed(table, branch, folder)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
@@ -187,7 +189,11 @@ class History:
             self._forget(rows)
 
     def _forget(self, gone: list[Version]) -> None:
-        self._database.write(lambda connection: [versions.withdraw(connection, version) for version in gone])
+        def work(connection: Connection) -> None:
+            for version in gone:
+                versions.withdraw(connection, version)
+
+        self._database.write(work)
 
     def _no_such_branch(self, folder: Folder, branch: str) -> TableBranchNotFoundError:
         known = [ref.name for ref in refs.branches(folder)]

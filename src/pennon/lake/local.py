@@ -38,31 +38,25 @@ class LocalFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:  # noqa: ARG002
+    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         try:
             os.link(f"{self._path}/{staged}", f"{self._path}/{final}")
         except FileExistsError:
             return None
         except FileNotFoundError:
-            if self.stat(final) is not None:
-                return None
-            raise
+            # Not made anew if the folder is gone too: that would bring a dropped table back.
+            return None if self.stat(final) is not None else _link_new(Path(self._path, final), final, content)
         self.remove(staged)
         return self.stat(final)
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         target = Path(self._path, path)
-        temporary = _write_beside(target, content)
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
-            return None
-        finally:
-            temporary.unlink()
-        return self.stat(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return _link_new(target, path, content)
 
     def replace(self, path: str, content: bytes) -> None:
         target = Path(self._path, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         _write_beside(target, content).replace(target)
 
     def remove(self, path: str) -> None:
@@ -108,10 +102,21 @@ class LocalFolder:
 
 def _write_beside(target: Path, content: bytes) -> Path:
     """Write content under another name in the same folder, from where it can get its own in one step."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     temporary.write_bytes(content)
     return temporary
+
+
+def _link_new(target: Path, path: str, content: bytes) -> StoredFile | None:
+    """Write a file whole if there is none; none when there is one."""
+    temporary = _write_beside(target, content)
+    try:
+        target.hardlink_to(temporary)
+        return _stored(path, target.stat())
+    except FileExistsError:
+        return None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _open_no_link(path: str, flags: int) -> int:

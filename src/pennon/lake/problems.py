@@ -53,7 +53,7 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"field path '(?P<name>[^']+)' does not exist", _column),
     _rule(r"'?(?P<name>[^' ]+) not found in schema", _column),
     _rule(
-        r"(?:Append with different schema|fields did not match|should have type|schema mismatch)",
+        r"(?:Append with different schema|fields did not match|should have type|schema mismatch|Unsupported data type)",
         lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
     ),
     _rule(

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lance_namespace.errors import TableNotFoundError
+
 from pennon.catalog import versions
 from pennon.lake.layout import versions_folder
 
@@ -33,15 +35,29 @@ def publish(database: Database, folder: Folder, version: Version, content: bytes
         try:
             stored = folder.promote(f"{place}/{version.staged}", final, content)
         except FileNotFoundError:
-            stored = folder.put_if_absent(final, content)
+            raise _dropped() from None
     if stored is not None:
         settled = replace(version, pending=False, e_tag=stored.e_tag, size=stored.size)
+        if not folder.probes_are_cheap:
+            _check_kept(database, folder, version, final)
     else:
         settled = _adopt(folder, version, final)
         if version.staged is not None:
             folder.remove(f"{place}/{version.staged}")
     database.defer(lambda connection: versions.settle(connection, settled))
     return settled
+
+
+def _check_kept(database: Database, folder: Folder, version: Version, final: str) -> None:
+    """Take a manifest back whose table was dropped meanwhile: in a bucket, no missing folder tells of that."""
+    recorded = version.transaction_id is not None
+    if recorded and not database.read(lambda c: versions.find(c, version.table_id, version.branch, version.version)):
+        folder.remove(final)
+        raise _dropped()
+
+
+def _dropped() -> TableNotFoundError:
+    return TableNotFoundError("The table was dropped while it was written.")
 
 
 def finish(database: Database, folder: Folder, version: Version) -> Version | None:
@@ -68,7 +84,10 @@ def finish(database: Database, folder: Folder, version: Version) -> Version | No
 def _adopt(folder: Folder, version: Version, final: str) -> Version:
     """Return a version as it stands at its final place; what was staged for it counts only if it is the same."""
     stored = folder.stat(final)
-    content = folder.read(final)
+    try:
+        content = folder.read(final)
+    except FileNotFoundError:
+        raise _dropped() from None
     e_tag, digest = stored.e_tag if stored else None, digest_of(content)
     staged = version.staged if digest == version.digest else None
     return replace(version, pending=False, e_tag=e_tag, size=len(content), digest=digest, staged=staged)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -16,7 +17,7 @@ from pennon.catalog import keys
 from pennon.core.caller import EVERYTHING, Principal
 
 if TYPE_CHECKING:
-    from pennon.catalog import Connection, Database
+    from pennon.catalog import Database
     from pennon.server.exchange import Exchange
 
 
@@ -30,12 +31,8 @@ class Authenticator:
     def recognise(self, exchange: Exchange, body: Mapping[str, Any]) -> Principal:
         """Return who calls, or raise why nobody may."""
         secret = _credential(exchange, body)
-
-        def work(connection: Connection) -> tuple[bool, keys.Key | None]:
-            known = keys.find(connection, secret) if secret else None
-            return known is not None or keys.any_configured(connection), known
-
-        required, key = self._database.read(work)
+        key = self._database.read(lambda connection: keys.find(connection, secret)) if secret else None
+        required = key is not None or self._database.look_up(keys.any_configured)
         if not required:
             if not self._insecure:
                 _refuse_strangers(exchange)
@@ -68,7 +65,7 @@ def _refuse_strangers(exchange: Exchange) -> None:
     origin = exchange.headers.get("origin")
     if origin is not None and _parts_of(origin).netloc != host:
         raise PermissionDeniedError("Requests from other web sites are refused while no API key is configured.")
-    if host and not _is_own_name(_parts_of(f"//{host}").hostname or ""):
+    if host and not _is_own_name(host):
         raise PermissionDeniedError("Address this server as localhost or by its IP while no API key is configured.")
 
 
@@ -80,7 +77,9 @@ def _parts_of(address: str) -> SplitResult:
         return urlsplit("")
 
 
-def _is_own_name(hostname: str) -> bool:
+@lru_cache(maxsize=256)
+def _is_own_name(host: str) -> bool:
+    hostname = _parts_of(f"//{host}").hostname or ""
     if hostname == "localhost" or hostname.endswith(".localhost"):
         return True
     try:

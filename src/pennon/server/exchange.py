@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,6 +20,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+# Clients send the same few query strings all the time.
+@lru_cache(maxsize=1024)
+def _parse_query(text: bytes) -> Mapping[str, str]:
+    try:
+        return MappingProxyType(dict(parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")))
+    except ValueError:
+        raise InvalidInputError("The query string is not valid UTF-8.") from None
 
 
 class BodyTooLargeError(InvalidInputError):
@@ -42,7 +53,7 @@ class Exchange:
         #: The id the client gave the request, or a new one.
         self.request_id = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         self._query_string: bytes = scope["query_string"]
-        self._query: dict[str, str] | None = None
+        self._first: MutableMapping[str, Any] | None = None
         #: Whether the head of an answer was sent.
         self.started = False
         self._gone: asyncio.Task[None] | None = None
@@ -50,15 +61,9 @@ class Exchange:
         self._send = send
 
     @property
-    def query(self) -> dict[str, str]:
+    def query(self) -> Mapping[str, str]:
         """The query parameters; the last of a name counts."""
-        if self._query is None:
-            try:
-                text = self._query_string.decode("ascii")
-                self._query = dict(parse_qsl(text, keep_blank_values=True, errors="strict"))
-            except ValueError:
-                raise InvalidInputError("The query string is not valid UTF-8.") from None
-        return self._query
+        return _parse_query(self._query_string)
 
     def all_of(self, name: str) -> list[str]:
         """Return every value of a query parameter that may be given several times."""
@@ -80,7 +85,8 @@ class Exchange:
             raise BodyTooLargeError(f"The body has {announced} bytes; {limit} are allowed.")
         size, more = 0, True
         while more:
-            message = await self._receive()
+            message = self._first or await self._receive()
+            self._first = None
             if message["type"] == "http.disconnect":
                 raise ClientGoneError("The connection ended before the body was complete.")
             chunk: bytes = message.get("body", b"")
@@ -92,8 +98,12 @@ class Exchange:
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body."""
-        parts = [chunk async for chunk in self.chunks(limit)]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        message = await self._receive()
+        if not message.get("more_body") and message["type"] == "http.request" and len(message["body"]) <= limit:
+            whole: bytes = message["body"]  # by far the most bodies come in one piece
+            return whole
+        self._first = message
+        return b"".join([chunk async for chunk in self.chunks(limit)])
 
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of an answer whose body follows in pieces."""

@@ -16,6 +16,7 @@ from pennon.catalog.schema import migrate
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.server.application import Application
+from pennon.server.wire import Protocol
 
 
 def is_loopback(host: str) -> bool:
@@ -81,7 +82,7 @@ def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None
     config = uvicorn.Config(
         Application(namespace),
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         lifespan="on",
         log_config=None,
         access_log=False,
