@@ -62,7 +62,10 @@ def _version(connection: Connection, dialect: str) -> int:
     if dialect == "sqlite":
         exists = connection.one("SELECT 1 FROM sqlite_master WHERE name = 'pennon_schema'")
     else:
-        exists = connection.one("SELECT 1 WHERE to_regclass('pennon_schema') IS NOT NULL")
+        # Not to_regclass(): it would remember that there was no such table, although another process made it meanwhile.
+        exists = connection.one(
+            "SELECT 1 FROM pg_class WHERE relname = 'pennon_schema' AND pg_table_is_visible(oid) LIMIT 1"
+        )
     if exists is None:
         return 0
     row = connection.one("SELECT version FROM pennon_schema")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-
+_PIECE_BYTES = 8 * 1024 * 1024
 _VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
@@ -102,7 +102,8 @@ class ArrowSource:
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            yield self._realigned(batch if batch.schema.types == self.schema.types else batch.cast(self.schema))
+            fitting = batch if batch.schema.types == self.schema.types else batch.cast(self.schema)
+            yield from _pieces(self._realigned(fitting))
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
         if self._file.fell_short or self._file.read(1):
             raise _corrupt()
@@ -114,6 +115,13 @@ class ArrowSource:
             copied = pa.concat_arrays([column, column.slice(0, 0)])
             batch = batch.set_column(index, batch.schema.field(index), copied)
         return batch
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch: Lance makes one page of what it is given at once, and whoever reads a page holds all of it."""
+    rows = max(batch.num_rows * _PIECE_BYTES // max(batch.nbytes, 1), 1)
+    for start in range(0, max(batch.num_rows, 1), rows):
+        yield batch.slice(start, rows)
 
 
 def _without_views(schema: pa.Schema) -> pa.Schema:

@@ -160,7 +160,7 @@ class Writer:
         with self._truthful(table, None, None):
             dataset = self._datasets.at(table, branch, None)
             committer = self._datasets.committer(table, note_all)
-        outcomes, fragments = self._write_group(dataset, [waiting.rows for waiting in group])
+            outcomes, fragments = self._write_group(dataset, [waiting.rows for waiting in group])
         fitting = [index for index, outcome in enumerate(outcomes) if outcome is None]
         notes += [group[index].note for index in fitting]
         if fitting:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange,
 from pennon.server.extensions import Reply
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.operations import Operation
-from pennon.server.streams import FILE_TYPE, STREAM_TYPE, BodyPipe, encode
+from pennon.server.streams import FILE_TYPE, STREAM_TYPE, BodyPipe, cut_off, encode
 
 logger = logging.getLogger("pennon.server")
 
@@ -42,6 +42,8 @@ _FEATURES: Headers = ((b"phalanx-version", b"0.5.0"),)
 _SAY_FEATURES = frozenset({"ListTables", "ListAllTables", "DescribeTable", "CreateTable", "CloneTable"})
 _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
+#: What is read of a body before a thread starts to work on it.
+_HEAD_START_BYTES = 64 * 1024
 
 
 @dataclass
@@ -85,9 +87,9 @@ class Handler:
         reads_body = operation.method != "GET" and not arrow
         raw = await exchange.body(self._largest_json) if reads_body else b""
         body = parse_body(raw)
-        database = await self._database_of(exchange)
-        remote.read(body, database)
         principal = await self._recognise(exchange, body)
+        database = await self._database_of(exchange, principal)
+        remote.read(body, database)
         stated = state_request(operation, exchange, body, values, database)
         request = _Request(operation, exchange, remote, principal, stated, arrow)
         key = self._replays.key_of(exchange) if operation.changes else None
@@ -142,13 +144,13 @@ class Handler:
             return self._authenticator.recognise(exchange, body)
         return await self.in_thread(partial(self._authenticator.recognise, exchange, body))
 
-    async def _database_of(self, exchange: Exchange) -> Identifier:
+    async def _database_of(self, exchange: Exchange, principal: Principal) -> Identifier:
         """Return the namespace a client works in: LanceDB's catalogs take root namespaces for databases.
 
         A database that is not a namespace stands for all there is, so that ``db://anything`` finds the root's tables.
         """
         name = database_named(exchange)
-        if name is None:
+        if name is None or not principal.may_traverse((name,)):
             return ROOT
         find = partial(self._house.database.read, lambda connection: namespaces.exists(connection, (name,)))
         found = find() if self._house.database.embedded else await self.in_thread(find)
@@ -178,25 +180,37 @@ class Handler:
         )
         assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
         run = partial(request.operation.binding, call)
-        work = asyncio.ensure_future(self.in_thread(run, long=True, upload=request.arrow))
-        if pipe is not None:
-            await self._feed(request, pipe, work)
-        return await work
+        if pipe is None:
+            return await self.in_thread(run, long=True)
+        return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
 
-    async def _feed(self, request: _Request, pipe: BodyPipe, work: asyncio.Future[Any]) -> None:
-        """Give a body to the work that reads it, until it ends or the work does."""
-        work.add_done_callback(lambda _: pipe.abandon())
-        failure = None
+    async def _feed(self, request: _Request, pipe: BodyPipe, start: Callable[[], Awaitable[Result]]) -> Result:
+        """Give a body to the work that reads it, until it ends or the work does.
+
+        The work starts once there is something to read: a client that sends nothing holds no thread.
+        """
+        work: asyncio.Future[Result] | None = None
+        size, failure = 0, None
         try:
             async for chunk in request.exchange.chunks(self._largest_upload):
-                if work.done():
+                if work is not None and work.done():
                     break
                 if request.fingerprint is not None:
                     request.fingerprint.add(chunk)
+                size += len(chunk)
+                if work is None and size > _HEAD_START_BYTES:
+                    work = asyncio.ensure_future(start())
+                    work.add_done_callback(lambda _: pipe.abandon())
                 await pipe.feed(chunk)
         except (ClientGoneError, BodyTooLargeError) as error:
             failure = error
+        except asyncio.CancelledError:
+            pipe.end(cut_off())  # or its reader would wait for ever, and keep the process from ending
+            raise
+        if work is None and failure is not None:
+            raise failure
         pipe.end(failure)
+        return await (start() if work is None else work)
 
     def _work(self, request: _Request, model: BaseModel) -> Callable[[], BaseModel]:
         method = getattr(self._namespace, request.operation.handler)

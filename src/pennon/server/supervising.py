@@ -76,7 +76,7 @@ class _Supervisor:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
-            [sys.executable, "-m", "pennon.server.supervising"],
+            [sys.executable, "-m", "pennon.server.supervising", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, SHARED_FOLDER: self._counts},
@@ -114,17 +114,17 @@ class _Supervisor:
         self._held.close()
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Make the system end this process when the one that started it dies, however it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
+    if os.getppid() != parent:  # it died before the line above
         sys.exit(1)
 
 
 def run_child() -> None:
-    """Be one of the processes of a server: the settings come in on standard input."""
-    _end_with_parent()
+    """Be one of the processes of a server: told by whom it was started, and its settings on standard input."""
+    _end_with(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())
     configure_logging(settings.log_level, settings.log_format)
     ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)

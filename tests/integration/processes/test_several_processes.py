@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -45,15 +46,18 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def post(server: PennonProcess, path: str, **request: object) -> httpx.Response:
-    """Ask over a connection of its own, which any of the processes may get."""
-    return httpx.post(server.url + path, timeout=60, **request)  # type: ignore[arg-type]
+#: Every request has a connection of its own, which any of the processes may get.
+CLIENT = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
+
+
+def post(server: PennonProcess, path: str, **request: Any) -> httpx.Response:
+    return CLIENT.post(server.url + path, **request)
 
 
 def test_every_process_answers_requests(server: PennonProcess) -> None:
     for _ in range(100):
-        assert httpx.get(f"{server.url}/healthz").status_code == 200
-    text = httpx.get(f"{server.url}/metrics").text
+        assert CLIENT.get(f"{server.url}/healthz").status_code == 200
+    text = CLIENT.get(f"{server.url}/metrics").text
     counted = re.search(r'pennon_requests_total{operation="page",status="200"} (\d+)', text)
     assert counted is not None
     assert int(counted[1]) >= 100
@@ -116,7 +120,7 @@ def test_a_process_that_dies_is_replaced(server: PennonProcess) -> None:
 
 def _is_up(server: PennonProcess) -> bool:
     try:
-        return httpx.get(f"{server.url}/healthz", timeout=5).status_code == 200
+        return CLIENT.get(f"{server.url}/healthz", timeout=5).status_code == 200
     except httpx.TransportError:
         return False
 

@@ -1,0 +1,65 @@
+"""The catalog as commands open it: never by accident a new, empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from pennon.catalog import open_database
+from pennon.catalog.schema import SchemaError, latest_version, migrate, schema_version
+from pennon.core.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of an embedded catalog; none for any other database."""
+    return Path(unquote(url.removeprefix("sqlite:///"))) if urlsplit(url).scheme == "sqlite" else None
+
+
+def is_missing(settings: Settings) -> bool:
+    """Tell whether opening the catalog would make a new file."""
+    file = sqlite_file(settings.database_url)
+    return file is not None and not file.exists()
+
+
+def place_of(url: str) -> str:
+    """Return where a database is, for people: without the password."""
+    file = sqlite_file(url)
+    if file is not None:
+        return str(file)
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+@contextmanager
+def open_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
+    """Open the catalog that settings name, with the schema this Pennon works with.
+
+    One that is not there is an error unless it is to be created: a mistyped folder must not become a catalog.
+    """
+    if is_missing(settings) and not create:
+        raise SettingsError(
+            f"There is no catalog at {place_of(settings.database_url)}; name its folder with --directory or its "
+            "database with --database."
+        )
+    database = open_database(settings.database_url, pool_size=1)
+    try:
+        _require_current(database, create=create)
+        yield database
+    finally:
+        database.close()
+
+
+def _require_current(database: Database, *, create: bool) -> None:
+    version, known = schema_version(database), latest_version()
+    if version == 0 and create:
+        migrate(database)
+    elif version < known:
+        raise SchemaError(f"The catalog has schema version {version}, this Pennon needs {known}; run `pennon migrate`.")
+    elif version > known:
+        raise SchemaError(f"The catalog has schema version {version}, this Pennon knows {known}; upgrade Pennon.")

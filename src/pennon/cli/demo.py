@@ -1,0 +1,109 @@
+"""``pennon demo``: a real server and the published clients, walked through in half a minute."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from lance_namespace.errors import ServiceUnavailableError
+
+from pennon.cli.output import complain, console
+from pennon.core.settings import ENV_PREFIX
+
+_LISTENING = re.compile(r"listening on (\S+)")
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+def demo(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Folder for the sample tables.", show_default="a new one")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until Ctrl-C.")] = False,
+) -> None:
+    """Start a server with sample tables and walk through it with LanceDB, pylance and lance-namespace."""
+    _require_clients()
+    folder = (directory or Path(tempfile.mkdtemp(prefix="pennon-demo-"))).absolute()
+    out = console()
+    # Rust's part of Lance logs on its own, and what it notes here is expected.
+    os.environ.setdefault("LANCE_LOG", "error")
+    from pennon.cli.walkthrough import walk_through
+
+    with _server(folder, port) as url:
+        out.print(f"A server was started on [bold]{url}[/bold]; its tables and catalog are in {folder}.")
+        walk_through(url, out)
+        out.print(f"\nServer  {url}\nData    {folder}", soft_wrap=True)
+        if keep:
+            out.print("The server runs until Ctrl-C.")
+            _wait_for_interrupt()
+    out.print(f"The server has ended; [bold]pennon serve {folder}[/bold] serves the same tables again.", soft_wrap=True)
+
+
+def _require_clients() -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("lancedb", "lance")):
+        complain("The demo uses the clients that people have: run pip install 'pennon[server]' lancedb first.")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _server(folder: Path, port: int) -> Iterator[str]:
+    """Run ``pennon serve`` on a folder as a process of its own; the settings of this shell do not reach it."""
+    command = [sys.executable, "-m", "pennon.cli.main", "serve", str(folder), "--port", str(port)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(  # noqa: S603 (this very program)
+            [*command, "--log-level", "warning"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            yield _address(process)
+        except ServiceUnavailableError as error:
+            log.seek(0)
+            raise ServiceUnavailableError(f"{error} {log.read().decode(errors='replace').strip()}") from None
+        finally:
+            _stop(process)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """Return the address a server says it listens on."""
+    assert process.stdout is not None  # noqa: S101 (it was started with a pipe)
+    line = process.stdout.readline()
+    found = _LISTENING.search(line)
+    if found is None:
+        process.wait(_START_SECONDS)
+        raise ServiceUnavailableError("The server did not start.")
+    return found[1]
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _wait_for_interrupt() -> None:
+    try:
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        pass

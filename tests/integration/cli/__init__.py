@@ -1,0 +1,1 @@
+"""The command line against real databases, stores and servers."""

@@ -1,0 +1,236 @@
+"""The doctor finds what is wrong, says how to mend it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pennon.catalog import open_database
+from pennon.catalog.schema import migrate
+from pennon.cli import doctor
+from pennon.cli.doctor import CHECKS, Check, Patient, examine
+from pennon.core.settings import Settings, load_settings
+from pennon.lake.folder import StoredFile
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 (nothing listens there: it is only looked at)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(directory=tmp_path / "lake", port=0)
+
+
+@pytest.fixture
+def patient(settings: Settings) -> Iterator[Patient]:
+    database = open_database(settings.database_url)
+    migrate(database)
+    yield Patient(settings, database)
+    database.close()
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if "catalog.db" not in path.name}
+
+
+def test_all_is_well_on_an_empty_folder_and_nothing_is_made(settings: Settings, tmp_path: Path) -> None:
+    found = examine(settings)
+    assert [check.name for check in found] == [
+        "Python",
+        "Packages",
+        "Java",
+        "Spark",
+        "Database",
+        "Storage",
+        "Port",
+        "Clock",
+        "Keys",
+    ]
+    assert {check.status for check in found if check.name not in {"Java", "Spark"}} == {"OK"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_storage_probe_is_removed(patient: Patient, tmp_path: Path) -> None:
+    before = files_below(tmp_path)
+    assert doctor.check_storage(patient).status == "OK"
+    assert files_below(tmp_path) == before
+
+
+class Store:
+    """A store with a fault."""
+
+    location = "s3://bucket/lake"
+
+    def __init__(self, *answers: StoredFile | None) -> None:
+        self.answers = list(answers)
+        self.removed: list[str] = []
+
+    def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
+        return self.answers.pop(0)
+
+    def remove(self, path: str) -> None:
+        self.removed.append(path)
+
+
+def stored(modified_millis: int = 0) -> StoredFile:
+    return StoredFile("probe", 5, None, modified_millis)
+
+
+@pytest.mark.parametrize(("answers", "word"), [((stored(), stored()), "overwritten"), ((None, None), "refused")])
+def test_storage_without_conditional_writes_fails(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, answers: tuple[StoredFile | None, ...], word: str
+) -> None:
+    store = Store(*answers)
+    monkeypatch.setattr(doctor, "_root", lambda _: store)
+    found = doctor.check_storage(Patient(settings))
+    assert (found.status, word in found.detail) == ("FAIL", True)
+    assert len(store.removed) == 1
+
+
+def test_a_folder_that_cannot_be_made_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = examine(load_settings(directory=tmp_path / "file" / "lake", port=0))
+    broken = {check.name for check in found if check.status == "FAIL"}
+    assert broken == {"Database", "Storage"}
+
+
+def test_a_port_in_use_fails(settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = settings.model_copy(update={"port": taken.getsockname()[1]})
+        assert doctor.check_port(Patient(busy)).status == "FAIL"
+
+
+@pytest.mark.parametrize(("version", "status", "fix"), [(1, "WARN", "pennon migrate"), (9999, "FAIL", "pip install")])
+def test_a_schema_that_is_not_ours_is_said(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, version: int, status: str, fix: str
+) -> None:
+    monkeypatch.setattr(doctor, "schema_version", lambda _: version)
+    found = doctor.check_database(patient)
+    assert (found.status, fix in (found.fix or "")) == (status, True)
+
+
+def test_a_file_that_is_no_database_fails(settings: Settings) -> None:
+    file = settings.directory / ".pennon" / "catalog.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"not a database" * 100)
+    found = {check.name: check for check in examine(settings)}
+    assert found["Database"].status == "FAIL"
+
+
+def test_a_password_is_not_shown() -> None:
+    unreachable = load_settings(database="postgresql://ada:hush@127.0.0.1:1/pennon", port=0)
+    found = examine(unreachable, [doctor.check_database])
+    assert found[0].status == "FAIL"
+    assert "hush" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("found", "wheel", "status"),
+    [((17, "java"), None, "OK"), ((11, "java"), None, "WARN"), ((0, ""), None, "WARN"), ((0, ""), "25.0", "OK")],
+)
+def test_java_is_the_systems_or_the_wheels(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, found: tuple[int, str], wheel: str | None, status: str
+) -> None:
+    monkeypatch.setattr(doctor, "_system_java", lambda: found)
+    monkeypatch.setattr(doctor, "_version_of", lambda _: wheel)
+    assert doctor.check_java(Patient(settings)).status == status
+
+
+@pytest.mark.parametrize(("told", "major"), [('openjdk version "17.0.15"', 17), ('java version "1.8.0_392"', 8)])
+def test_the_version_of_java_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, major: int) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert doctor._system_java() == (major, str(java))
+
+
+@pytest.mark.parametrize(("version", "status"), [("4.0.1", "OK"), ("3.5.0", "WARN"), (None, "WARN")])
+def test_spark_is_of_the_series_that_is_known(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, version: str | None, status: str
+) -> None:
+    monkeypatch.setattr(doctor, "_version_of", lambda _: version)
+    assert doctor.check_spark(Patient(settings)).status == status
+
+
+def test_missing_packages_fail_with_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(doctor, "_version_of", lambda name: None if name == "uvicorn" else "1.0")
+    found = doctor.check_packages(Patient(settings))
+    assert (found.status, found.detail) == ("FAIL", "not installed: uvicorn")
+    assert found.fix == "pip install 'pennon[server]'"
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.0, "OK"), (4.0, "OK"), (60.0, "WARN"), (-60.0, "WARN")])
+def test_a_clock_that_differs_from_the_stores_warns(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, seconds: float, status: str
+) -> None:
+    monkeypatch.setattr(doctor, "now_millis", lambda: 1_000_000)
+    monkeypatch.setattr(doctor, "_root", lambda _: Store(stored(int(1_000_000 - seconds * 1000)), None))
+    on_s3 = settings.model_copy(update={"root": "s3://bucket/lake"})
+    found = doctor.check_clock(Patient(on_s3))
+    assert (found.status, "object store" in found.detail) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("host", "insecure", "status"),
+    [("127.0.0.1", False, "OK"), (EVERYWHERE, False, "FAIL"), (EVERYWHERE, True, "WARN")],
+)
+def test_strangers_are_kept_out(patient: Patient, host: str, insecure: bool, status: str) -> None:
+    reachable = patient.settings.model_copy(update={"host": host, "insecure": insecure})
+    assert doctor.check_keys(Patient(reachable, patient.database)).status == status
+
+
+def test_keys_that_all_ended_warn(run: Run) -> None:
+    run("keys", "create", "ada", "--role", "admin")
+    assert "1 of 1 work" in run("doctor", "--port", 0).stdout
+    run("keys", "revoke", "ada")
+    assert "none works any more" in run("doctor", "--port", 0).stdout
+
+
+def broken(_: Patient) -> Check:
+    raise RuntimeError("it\nbroke")
+
+
+def lacking(_: Patient) -> Check:
+    raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
+
+
+@pytest.mark.parametrize("check", [broken, lacking])
+def test_a_check_that_breaks_has_failed_and_the_others_go_on(
+    settings: Settings, check: Callable[[Patient], Check]
+) -> None:
+    first, second = examine(settings, [check, doctor.check_python])
+    assert (first.status, second.status) == ("FAIL", "OK")
+    assert "\n" not in first.detail
+
+
+@pytest.mark.parametrize(("status", "code"), [("OK", 0), ("WARN", 0), ("FAIL", 1)])
+def test_the_exit_code_tells_whether_something_failed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, status: Any, code: int
+) -> None:
+    monkeypatch.setattr(
+        doctor, "examine", lambda _: [Check("Thing", status, "as it is", None if not code else "do it")]
+    )
+    ended = run("doctor")
+    assert ended.code == code
+    assert status in ended.stdout
+    assert ("do it" in ended.stdout) == bool(code)
+
+
+def test_the_answer_as_json_has_a_fix_for_every_fault(run: Run) -> None:
+    found = json.loads(run("doctor", "--database", "postgresql://127.0.0.1:1/x", "--port", 0, "-o", "json").stdout)
+    assert len(found) == len(CHECKS)
+    assert all((check["fix"] is not None) == (check["status"] != "OK") for check in found)

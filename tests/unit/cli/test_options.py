@@ -1,0 +1,74 @@
+"""Flags are made from the settings, and the first source that names a setting wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pennon.cli.options import flag_name, with_settings
+from pennon.core.settings import Settings
+
+
+def command(*names: str, **how: Any) -> tuple[typer.Typer, list[Settings]]:
+    seen: list[Settings] = []
+    app = typer.Typer()
+
+    @app.command()
+    @with_settings(*names, **how)
+    def run(settings: Settings) -> None:
+        seen.append(settings)
+
+    return app, seen
+
+
+def settings_of(app: tuple[typer.Typer, list[Settings]], *arguments: str) -> Settings:
+    result = CliRunner().invoke(app[0], list(arguments))
+    assert result.exit_code == 0, result.output
+    return app[1][-1]
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENNON_CONFIG", "")
+
+
+def test_every_setting_has_a_flag() -> None:
+    help_text = CliRunner().invoke(command()[0], ["--help"], env={"COLUMNS": "300"}).output
+    for name in Settings.model_fields:
+        if name != "directory":
+            assert flag_name(name) in help_text
+        assert f"PENNON_{name.upper()}" in help_text
+
+
+def test_the_folder_is_an_argument_where_the_command_is_about_it() -> None:
+    assert settings_of(command("port"), "lake").directory == Path("lake")
+
+
+@pytest.mark.parametrize("flag", ["--directory", "-d"])
+def test_the_folder_is_an_option_where_the_command_has_other_arguments(flag: str) -> None:
+    assert settings_of(command("port", directory="option"), flag, "lake").directory == Path("lake")
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pennon.toml"
+    file.write_text('host = "127.0.0.3"\nport = 3\nthreads = 3\n')
+    monkeypatch.setenv("PENNON_HOST", "127.0.0.2")
+    monkeypatch.setenv("PENNON_PORT", "2")
+    found = settings_of(command(), "--config", str(file), "--port", "1")
+    assert (found.port, found.host, found.threads) == (1, "127.0.0.2", 3)
+
+
+def test_collections_are_written_as_json() -> None:
+    found = settings_of(command(), "--storage-options", '{"region": "x"}', "--allowed-locations", '["/a", "/b"]')
+    assert found.storage_options == {"region": "x"}
+    assert found.allowed_locations == ["/a", "/b"]
+
+
+def test_a_switch_can_be_turned_off() -> None:
+    assert settings_of(command(), "--no-discover").discover is False
