@@ -25,7 +25,7 @@ help: ## Show this help
 	@echo
 
 setup: $(STAMP) ## Install everything into .venv (at once when nothing changed)
-	@$(BIN)/python -m scripts.components postgres java
+	@$(BIN)/python -m scripts.components postgres java node
 
 demo: setup ## Start a server with sample tables and walk through it
 	@$(BIN)/pennon demo

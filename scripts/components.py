@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.node_packages import ensure_node_packages
 from scripts.postgres_binaries import find_postgres
 
 POSTGRES_REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements" / "postgres.txt"
@@ -37,10 +38,17 @@ def ensure_wrk() -> bool:
     return shutil.which("wrk") is not None or (_apt_install("wrk") and shutil.which("wrk") is not None)
 
 
-ENSURE = {"postgres": ensure_postgres, "java": ensure_java, "wrk": ensure_wrk}
+def ensure_node() -> bool:
+    """Get Node.js with LanceDB's client for it."""
+    present = all(shutil.which(program) is not None for program in ("node", "npm"))
+    return (present or _apt_install("npm")) and ensure_node_packages()
+
+
+ENSURE = {"postgres": ensure_postgres, "java": ensure_java, "node": ensure_node, "wrk": ensure_wrk}
 ADVICE = {
     "postgres": "install the PostgreSQL server (its programs initdb and postgres)",
     "java": f"install Java {OLDEST_JAVA} or newer",
+    "node": "install Node.js 18 or newer with npm",
     "wrk": "install wrk",
 }
 

@@ -108,6 +108,8 @@ class SqliteDatabase:
         self._seen: dict[Any, Any] = {}
         self._seen_at: int | None = None
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
         self._connect()  # fails here, not in the writer, when the file cannot be opened
         self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
         self._writer.start()
@@ -132,14 +134,15 @@ class SqliteDatabase:
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         waiting = _Write(work)
-        self._queue.put(waiting)
+        if not self._hand_over(waiting):
+            raise ServiceUnavailableError("The catalog is closed.")
         result: Result = waiting.outcome.result()
         return result
 
     def defer(self, work: Callable[[Connection], object]) -> None:
         waiting = _Write(work)
         waiting.outcome.add_done_callback(log_failure)
-        self._queue.put(waiting)
+        self._hand_over(waiting)
 
     @contextlib.contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
@@ -151,7 +154,11 @@ class SqliteDatabase:
             yield
 
     def close(self) -> None:
-        self._queue.put(None)
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
         self._writer.join()
         for connection in self._open:
             connection.close()
@@ -164,6 +171,13 @@ class SqliteDatabase:
         if connection is None:
             connection = self._readers.connection = self._connect()
         return connection
+
+    def _hand_over(self, waiting: _Write) -> bool:
+        """Put work into the writer's queue; false when nobody will look there any more."""
+        with self._closing:
+            if not self._closed:
+                self._queue.put(waiting)
+            return not self._closed
 
     def _connect(self) -> SqliteConnection:
         connection = SqliteConnection(self._path)
@@ -183,8 +197,11 @@ class SqliteDatabase:
                         stopping = True
                     else:
                         group.append(following)
-            with self.exclusive("catalog"):  # the file lock wakes who waits at once; SQLite's own would poll
-                _commit_together(connection, group)
+            try:
+                with self.exclusive("catalog"):  # the file lock wakes who waits at once; SQLite's own would poll
+                    _commit_together(connection, group)
+            except OSError as error:  # no lock to be had: the writer must outlive it
+                _tell([(write, None, error) for write in group])
             if stopping:
                 return
 
@@ -200,6 +217,10 @@ def _commit_together(connection: SqliteConnection, group: list[_Write]) -> None:
         with contextlib.suppress(sqlite3.Error):
             connection.run("ROLLBACK")
         outcomes = [(write, None, error) for write in group]
+    _tell(outcomes)
+
+
+def _tell(outcomes: list[tuple[_Write, Any, BaseException | None]]) -> None:
     for write, result, failure in outcomes:
         if failure is None:
             write.outcome.set_result(result)

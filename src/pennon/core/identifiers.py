@@ -93,7 +93,7 @@ def is_within(identifier: Sequence[str], ancestor: Sequence[str]) -> bool:
 def common_namespace(tables: Sequence[Identifier]) -> Identifier:
     """Return the deepest namespace that holds all of some tables."""
     common: Identifier = tables[0][:-1]
-    while not all(is_within(table, common) for table in tables):
+    while not all(is_within(table[:-1], common) for table in tables):
         common = common[:-1]
     return common
 

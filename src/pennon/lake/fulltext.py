@@ -8,6 +8,8 @@ from typing import Any
 import lance.query as lq
 from lance_namespace.errors import InvalidInputError
 
+from pennon.lake.problems import plain
+
 _DEEPEST = 32
 
 
@@ -51,8 +53,8 @@ def _structured(dataset: Any, query: Any, depth: int) -> lq.FullTextQuery:
     kind, body = given[0]
     try:
         return _KINDS[kind](dataset, body, depth)
-    except (TypeError, ValueError, KeyError) as error:
-        raise InvalidInputError(f"The full-text query's {kind!r} is wrong: {error}.") from None
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise InvalidInputError(f"The full-text query's {kind!r} is wrong: {plain(str(error))}.") from None
 
 
 def _match(dataset: Any, body: dict[str, Any], _: int) -> lq.FullTextQuery:

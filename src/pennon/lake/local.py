@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -65,16 +67,16 @@ class LocalFolder:
     def remove_all(self) -> None:
         """Move the folder aside in one step, then remove it: nobody sees it half gone."""
         path = Path(self._path)
-        aside = path.parent / TRASH / f"{path.name}.{secrets.token_hex(8)}"
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            path.rename(aside)
-        except FileNotFoundError:
-            return
-        if aside.is_symlink():
-            aside.unlink()  # what it leads to is not in the folder
-        else:
-            shutil.rmtree(aside)
+        trash = path.parent / TRASH
+        trash.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(trash / f"{path.name}.{secrets.token_hex(8)}")
+        # Also what a process that died in the middle of this has left.
+        for aside in trash.glob(f"{glob.escape(path.name)}.{'?' * 16}"):
+            if aside.is_symlink():
+                aside.unlink(missing_ok=True)  # what it leads to is not in the folder
+            else:
+                _remove_tree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
         try:
@@ -98,6 +100,13 @@ class LocalFolder:
                 return next(iter(entries), None) is None
         except FileNotFoundError:
             return True
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder, also when another process removes it at the same time."""
+    while path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
 
 def _write_beside(target: Path, content: bytes) -> Path:

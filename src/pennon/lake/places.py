@@ -18,9 +18,11 @@ from pennon.lake.local import LocalFolder
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
 
-#: Options that open storage to whoever holds them.
+#: Options that open storage to whoever holds them: all keys but the names of those that a key store keeps.
 _SECRET = re.compile(
-    r"secret|token|password|credential|access_key|account_key|sas_|service_account|private", re.IGNORECASE
+    r"secret|token|password|credential|(?<!kms_)key(?!_enabled)|sas_|service_account|private|connection_string"
+    r"|authorization|cookie",
+    re.IGNORECASE,
 )
 #: Names that LanceDB itself can open in the same folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")

@@ -53,7 +53,8 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"field path '(?P<name>[^']+)' does not exist", _column),
     _rule(r"'?(?P<name>[^' ]+) not found in schema", _column),
     _rule(
-        r"(?:Append with different schema|fields did not match|should have type|schema mismatch|Unsupported data type)",
+        r"(?:Append with different schema|fields did not match|should have type|schema mismatch|Unsupported data type"
+        r"|^LanceError\(Schema\)|is a reserved name)",
         lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
     ),
     _rule(
@@ -70,7 +71,8 @@ _RULES: tuple[Rule, ...] = (
         lambda _: ConcurrentModificationError("Other writers changed the same rows at the same time; try again."),
     ),
     _rule(
-        r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error)",
+        r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error"
+        r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|^Not supported: )",
         lambda m: InvalidInputError(plain(m.string)),
     ),
 )
@@ -91,7 +93,7 @@ def translate(error: BaseException) -> LanceNamespaceError | None:
         match = pattern.search(message)
         if match is not None:
             return make(match)
-    if isinstance(error, (ValueError, TypeError, KeyError, NotImplementedError)):
+    if isinstance(error, (ValueError, TypeError, KeyError, OverflowError, NotImplementedError)):
         return InvalidInputError(plain(message) or "The request cannot be carried out.")
     return None
 
@@ -103,7 +105,7 @@ def typed_errors() -> Iterator[None]:
         yield
     except LanceNamespaceError:
         raise
-    except (ValueError, TypeError, KeyError, OSError, RuntimeError, NotImplementedError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, RuntimeError, NotImplementedError) as error:
         known = translate(error)
         if known is None:
             raise

@@ -46,12 +46,18 @@ class Removal:
 
     def wait_until_free(self, location: str) -> None:
         """Wait until no files of a dropped table are left at a location."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        if not self.becomes_free(location, _PATIENCE_SECONDS):
+            raise ServiceUnavailableError("A dropped table's files are still being removed there; try again soon.")
+
+    def becomes_free(self, location: str, seconds: float) -> bool:
+        """Wait for the files of a dropped table to go from a location; false when they may be there even then."""
+        deadline = time.monotonic() + seconds
         while self._database.read(lambda connection: garbage.holds(connection, location)):
             self.sweep()
             if time.monotonic() > deadline:
-                raise ServiceUnavailableError("A dropped table's files are still being removed there; try again soon.")
+                return False
             time.sleep(0.05)
+        return True
 
 
 def _forget(connection: Connection, location: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import lance
 import pyarrow as pa
 from lance.fragment import write_fragments
-from lance_namespace.errors import InternalError, LanceNamespaceError, TableNotFoundError
+from lance_namespace.errors import (
+    InternalError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    TableSchemaValidationError,
+)
 
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Note = Callable[["Connection"], str]
 
+_RESERVED_COLUMNS = frozenset(
+    {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
 #: A file is closed at this size, so that a fragment stays a good unit of work.
 _FILE_BYTES = 1024 * 1024 * 1024
 
@@ -61,6 +69,7 @@ class Writer:
 
     def create(self, table: Table, source: ArrowSource, note: Note) -> Written:
         """Write a new table; it comes into being with its first version, in one transaction."""
+        check_column_names(source.schema.names)
         committer = self._datasets.committer(table, note)
         with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True), typed_errors():
             fragments = self._write_files(table.location, source, "create")
@@ -85,6 +94,7 @@ class Writer:
 
     def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Replace all rows and the schema by those of the source, as a new version."""
+        check_column_names(source.schema.names)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "overwrite")
@@ -270,6 +280,17 @@ class Writer:
 
     def _exists(self, table: Table) -> bool:
         return self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is not None
+
+
+def check_column_names(names: Sequence[str]) -> None:
+    """Refuse names of columns that Lance could not read again, or that mean something else to it."""
+    for name in names:
+        if not name or "." in name or "`" in name:
+            raise TableSchemaValidationError(f"{name!r} cannot be a column: a name has no dot and no backtick in it.")
+        if name in _RESERVED_COLUMNS:
+            raise TableSchemaValidationError(f"{name!r} cannot be a column: it is what Lance calls one of its own.")
+        if names.count(name) > 1:
+            raise TableSchemaValidationError(f"There would be two columns {name!r}.")
 
 
 def _by_schema(group: list[pa.Table]) -> list[tuple[pa.Schema, list[int]]]:

@@ -69,6 +69,8 @@ class Operations:
 
     def _table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""
+        if not identifier:
+            raise InvalidInputError("The root namespace is not a table; name a table.")
         found = self._read(lambda connection: tables.find(connection, identifier))
         if found is not None and self.house.discovery.notices_loss(found):
             found = None

@@ -23,6 +23,7 @@ from pennon.core.errors import suggest
 from pennon.lake.arrow_json import type_from_json
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import binding_metadata, computed_metadata, store_function
+from pennon.lake.writing import check_column_names
 from pennon.namespace.base import Operations, note_of, request_as, table_id
 
 if TYPE_CHECKING:
@@ -197,9 +198,10 @@ def _names_of(entries: list[AddColumnsEntry]) -> list[str]:
 
 
 def _refuse_existing(dataset: Any, names: list[str]) -> None:
-    clashes = sorted(set(names) & set(dataset.schema.names)) + [n for n in set(names) if names.count(n) > 1]
+    clashes = sorted(set(names) & set(dataset.schema.names))
     if clashes:
         raise TableSchemaValidationError(f"The column {clashes[0]!r} already exists.")
+    check_column_names(names)
 
 
 def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
@@ -237,8 +239,9 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
     field = find_field(schema, entry.path)
     change: dict[str, Any] = {"path": entry.path}
     if entry.rename is not None and entry.rename != field.name:
-        if not entry.rename:
-            raise InvalidInputError("A column cannot be renamed to nothing.")
+        check_column_names([entry.rename])
+        if entry.rename in schema.names and len(split_path(entry.path)) == 1:
+            raise TableSchemaValidationError(f"The column {entry.rename!r} already exists.")
         change["name"] = entry.rename
     if entry.nullable is not None:
         change["nullable"] = entry.nullable

@@ -172,6 +172,6 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         """Return the table at a location, if the caller may see it."""
         location = source.removeprefix("file://") if source.startswith("file://") else source.rstrip("/")
         found = self._read(lambda connection: tables.find_by_location(connection, location))
-        if found is None or current_caller().principal.role_on(found.identifier) is None:
+        if found is None or current_caller().principal.role_on(found.namespace) is None:
             raise TableNotFoundError("There is no table at source_location.")
         return found

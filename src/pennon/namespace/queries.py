@@ -132,6 +132,8 @@ def _optional(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
         raise InvalidInputError(f"{name} must be a {'whole number' if kind is int else 'text'}.")
     if kind is int and value is not None and value < 0:
         raise InvalidInputError(f"{name} is {value}; it must be 0 or more.")
+    if kind is int and value is not None and value >= 2**63 and name != "k":  # any k that large means all rows
+        raise InvalidInputError(f"{name} is {value}; it must be a 64-bit integer.")
     return value
 
 

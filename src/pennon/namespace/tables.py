@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace import (
@@ -16,9 +17,9 @@ from lance_namespace import (
     RenameTableRequest,
     RenameTableResponse,
 )
-from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
+from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableAlreadyExistsError
 
-from pennon.catalog import StillReferencedError, tables, versions
+from pennon.catalog import StillReferencedError, garbage, tables, versions
 from pennon.catalog.tables import REGISTERED, Table
 from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
 from pennon.lake import refs
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection
     from pennon.catalog.versions import Version
+
+
+#: How long a new table waits for the folder that its name gives it, before it takes another.
+_PATIENCE_SECONDS = 5.0
+
+
+class PlaceInUseError(ConcurrentModificationError):
+    """A table cannot have the place it was to have, because another's files are being removed from there."""
 
 
 class TableOperations(Operations):
@@ -178,9 +187,9 @@ class TableOperations(Operations):
         if location is not None:
             require_free_hand()
             place = self.house.places.check_location(location)
+            self.house.removal.wait_until_free(place)
         else:
             place = self._free_place(identifier, fresh)
-        self.house.removal.wait_until_free(place)
         return Table(fresh, identifier[:-1], identifier[-1], place, properties=dict(properties or {}))
 
     def declare_planned(self, connection: Connection, table: Table) -> str:
@@ -192,7 +201,11 @@ class TableOperations(Operations):
         self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None
     ) -> tuple[Table, str]:
         table = self.plan_table(identifier, location, properties)
-        return table, self._write_in_namespace(identifier, lambda c: self.declare_planned(c, table))
+        try:
+            return table, self._write_in_namespace(identifier, partial(self.declare_planned, table=table))
+        except PlaceInUseError:
+            table = self.plan_table(identifier, location, properties)
+            return table, self._write_in_namespace(identifier, partial(self.declare_planned, table=table))
 
     def _free_place(self, identifier: Identifier, fresh: str) -> str:
         """Return where a new table goes; a root table whose folder is in other use gets one of its own."""
@@ -204,7 +217,9 @@ class TableOperations(Operations):
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
         owner = self._read(lambda connection: tables.find_by_location(connection, place))
         in_use = owner.identifier != identifier if owner else not places.folder(place).is_empty()
-        return places.own_location(identifier, fresh) if in_use else place
+        if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
+            return places.own_location(identifier, fresh)
+        return place
 
     def _insert(self, connection: Connection, table: Table) -> None:
         name = format_identifier(table.identifier)
@@ -214,6 +229,9 @@ class TableOperations(Operations):
                 raise TableAlreadyExistsError(f"The location of {name!r} already exists as that of another table.")
         if not tables.insert(connection, table):
             raise TableAlreadyExistsError(f"Table {name!r} already exists.")
+        # Looked for after the insert, which waits for a drop of the same name to be recorded.
+        if garbage.holds(connection, table.location):
+            raise PlaceInUseError(f"The files of an earlier table {name!r} are being removed; try again.")
 
     def _write_in_namespace(self, identifier: Identifier, work: Callable[[Connection], str]) -> str:
         try:

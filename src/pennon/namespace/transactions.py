@@ -83,7 +83,7 @@ def _transaction_id(request: DescribeTransactionRequest | AlterTransactionReques
 def _visible(connection: Connection, transaction_id: str) -> Transaction:
     found = transactions.find(connection, transaction_id)
     if found is None or current_caller().principal.role_on(found.home) is None:
-        raise TransactionNotFoundError(f"Transaction {transaction_id!r} does not exist.")
+        raise TransactionNotFoundError(f"Transaction {transaction_id[:64]!r} does not exist.")
     return found
 
 

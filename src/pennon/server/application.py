@@ -25,7 +25,7 @@ from pennon.server.routing import Match, Router
 logger = logging.getLogger("pennon.server")
 
 Page = Callable[[Exchange], Awaitable[None]]
-_CHORES_SECONDS = 3600.0
+_CHORES_SECONDS = 60.0
 
 
 class Application:
@@ -80,7 +80,7 @@ class Application:
             try:
                 await self._handler.in_thread(self._namespace.tidy)
             except Exception:
-                logger.exception("the hourly chores failed; they are tried again in an hour")
+                logger.exception("the chores failed; they are tried again in a minute")
             await asyncio.sleep(_CHORES_SECONDS)
 
     async def _serve(self, exchange: Exchange) -> None:

@@ -85,7 +85,10 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 def delimiter_of(exchange: Exchange) -> str:
     """Return the delimiter a request is written with."""
-    return exchange.query.get("delimiter", DEFAULT_DELIMITER)
+    delimiter = exchange.query.get("delimiter", DEFAULT_DELIMITER)
+    if not delimiter:
+        raise InvalidInputError("The delimiter is empty; leave it out to use '$'.")
+    return delimiter
 
 
 def state_request(
@@ -99,16 +102,18 @@ def state_request(
 
     Identifiers are those of the database the request is made to, a namespace that its client takes for the root.
     """
+    query = exchange.query
+    # Lance's own client, which always names a delimiter, writes a space in a path as "+" and a plus as "%2B".
+    spaced = {name: raw.replace(b"+", b" ") for name, raw in values.items()} if "delimiter" in query else values
     if "id" in values:
-        text = decode_segment(values["id"])
-        in_one_piece = operation.tag == "Transaction"
-        identifier = [text] if in_one_piece else [*database, *parse_identifier(text, delimiter_of(exchange))]
         stated = body.get("id")
-        if stated is not None and stated != identifier:
+        identifier = _identifier(operation, exchange, spaced["id"], database)
+        if stated not in (None, identifier):
+            identifier = _identifier(operation, exchange, values["id"], database)
+        if stated not in (None, identifier):
             raise InvalidInputError("The id in the body is not the one in the path.")
         body["id"] = identifier
-    body.update({name: decode_segment(raw) for name, raw in values.items() if name != "id"})
-    query = exchange.query
+    body.update({name: decode_segment(raw) for name, raw in spaced.items() if name != "id"})
     for name in operation.query:
         text = query.get(name, "")
         if name in query and not (name == "page_token" and not text):
@@ -116,6 +121,13 @@ def state_request(
     if "on" in operation.query:
         body["on"] = exchange.all_of("on")
     return body
+
+
+def _identifier(operation: Operation, exchange: Exchange, raw: bytes, database: Identifier) -> list[str]:
+    text = decode_segment(raw)
+    if operation.tag == "Transaction":
+        return [text]
+    return [*database, *parse_identifier(text, delimiter_of(exchange))]
 
 
 def build_request(operation: Operation, stated: dict[str, Any]) -> BaseModel:

@@ -23,7 +23,12 @@ _LISTING = "tables"
 
 def is_remote(exchange: Exchange) -> bool:
     """Tell whether LanceDB's remote client asks, on a table's route."""
-    return "delimiter" not in exchange.query and exchange.raw_path.endswith(b"/")
+    if not exchange.raw_path.endswith(b"/"):
+        return False
+    try:
+        return "delimiter" not in exchange.query
+    except InvalidInputError:
+        return False  # no client writes a query that cannot be read
 
 
 def database_named(exchange: Exchange) -> str | None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.server")
 
+_LONGEST = 1000
+
 #: Errors that LanceDB's remote client would misread by their own status: 404 as a missing table, 409 as worth a retry.
 _MISREAD = (
     TableColumnNotFoundError,
@@ -75,8 +77,10 @@ def _is_misread(error: LanceNamespaceError, operation: str) -> bool:
 
 async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int) -> None:
     """Answer with the specification's error body."""
+    said = str(error)
     body = {
-        "error": str(error),
+        # Messages repeat what was asked for, which may be long.
+        "error": said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…",
         "code": int(error.code),
         "detail": advice_for(error.code),
         "instance": exchange.path,

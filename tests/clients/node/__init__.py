@@ -1,0 +1,1 @@
+"""LanceDB's client for Node.js, as it is published."""

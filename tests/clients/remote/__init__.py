@@ -1,0 +1,1 @@
+"""LanceDB's own remote client (``lancedb.connect("db://...")``), as it is published."""

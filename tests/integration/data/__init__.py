@@ -1,0 +1,1 @@
+"""The data of tables over HTTP, with the shapes of the specification."""

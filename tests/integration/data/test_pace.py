@@ -1,0 +1,121 @@
+"""Answers keep pace with who reads them: memory stays bounded, and work ends when nobody waits."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.conftest import StartPennon
+from tests.integration.data.tables import DataTable, stream_of, wait_until
+from tests.integration.data.test_streams import address_of, in_flight
+from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
+
+ROWS, WIDTH = 300_000, 256
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PennonProcess, DataTable]]:
+    """A server with a table whose rows are 300 MB."""
+    flat = pa.array(np.arange(ROWS * WIDTH, dtype=np.float32))
+    data = pa.table({"id": range(ROWS), "vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
+    with PennonProcess(tmp_path_factory.mktemp("wide")) as server, RestClient(server.url) as http:
+        yield server, DataTable(http).create(data)
+
+
+def resident(server: PennonProcess) -> int:
+    """Return how much memory a server holds."""
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096
+
+
+def ask_slowly(server: PennonProcess, table: DataTable) -> socket.socket:
+    """Ask for all rows and read no more than the first bytes."""
+    host, port = address_of(server)
+    link = socket.create_connection((host, port), timeout=60)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    body = b'{"k": 9223372036854775807}'
+    head = f"POST {table.path}/query HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n\r\n"
+    link.sendall(head.encode() + body)
+    assert link.recv(12) == b"HTTP/1.1 200"
+    return link
+
+
+def test_readers_that_stall_do_not_make_the_server_grow(wide: tuple[PennonProcess, DataTable]) -> None:
+    server, table = wide
+    assert table.query().num_rows == ROWS  # whatever is loaded once is loaded now
+    before = resident(server)
+    links = [ask_slowly(server, table) for _ in range(3)]
+    try:
+        peak = max(_watch(server, 20))
+        assert in_flight(table.http) == 4
+        # Three whole answers would be 900 MB.
+        assert peak - before < 450 * MEGABYTE
+    finally:
+        for link in links:
+            link.close()
+    wait_until(lambda: in_flight(table.http) == 1)
+
+
+def _watch(server: PennonProcess, times: int) -> Iterator[int]:
+    for _ in range(times):
+        time.sleep(0.1)
+        yield resident(server)
+
+
+def test_a_client_that_leaves_leaves_no_work_behind(wide: tuple[PennonProcess, DataTable]) -> None:
+    server, table = wide
+    for _ in range(5):
+        ask_slowly(server, table).close()
+    wait_until(lambda: in_flight(table.http) == 1)
+    assert table.count() == ROWS
+
+
+def test_an_answer_begins_before_it_is_complete(wide: tuple[PennonProcess, DataTable]) -> None:
+    _, table = wide
+    with table.http.raw.stream("POST", f"{table.path}/query", json={"k": 2**63 - 1}) as answer:
+        assert "content-length" not in answer.headers
+        size = sum(len(chunk) for chunk in answer.iter_raw())
+    assert size > ROWS * WIDTH * 4
+
+
+def test_stalled_uploads_do_not_keep_others_from_being_served(start_pennon: StartPennon) -> None:
+    server = start_pennon("--data-threads", "2")
+    with RestClient(server.url) as http:
+        table = DataTable(http).create(pa.table({"id": [1]}))
+        host, port = address_of(server)
+        head = f"POST {table.path}/insert HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 1000\r\n\r\n"
+        links = [socket.create_connection((host, port)) for _ in range(4)]
+        for link in links:
+            link.sendall(head.encode())
+        wait_until(lambda: in_flight(http) == 5)
+        assert table.count() == 1
+        assert table.query().num_rows == 1
+        table.put("insert", pa.table({"id": [2]}))
+        for link in links:
+            link.close()
+        wait_until(lambda: in_flight(http) == 1)
+        assert table.count() == 2
+
+
+def test_a_server_stops_although_uploads_stall(start_pennon: StartPennon) -> None:
+    server = start_pennon("--shutdown-seconds", "1")
+    with RestClient(server.url) as http:
+        table = DataTable(http).create(pa.table({"id": [1]}))
+        content = stream_of(pa.table({"id": range(100_000)}))
+        host, port = address_of(server)
+        head = f"POST {table.path}/insert HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(content)}\r\n\r\n"
+        with socket.create_connection((host, port)) as link:
+            link.sendall(head.encode() + content[: len(content) // 2])
+            wait_until(lambda: in_flight(http) == 2)
+            assert server.stop() == 0
+    server.start()
+    with RestClient(server.url) as http:
+        assert table.on(http).count() == 1

@@ -1,0 +1,178 @@
+"""Queries: limits, columns, order, filters, vectors, and versions that do not move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.integration.data.tables import WIDTH, DataTable, error, rows, vector
+
+
+def test_no_rows_are_returned_for_a_k_of_zero(table: DataTable) -> None:
+    empty = table.query(k=0)
+    assert empty.num_rows == 0
+    assert empty.schema.names == ["id", "word", "vector"]
+    assert table.query(k=0, vector=vector(1)).num_rows == 0
+
+
+def test_all_rows_are_returned_without_a_limit(table: DataTable) -> None:
+    assert table.query(k=2**63 - 1).num_rows == 100
+    assert table.query(k=2**63 - 1, vector=vector(1)).num_rows == 100
+    answer = table.ask("query", {"vector": {}})
+    assert answer.status_code == 200
+
+
+def test_a_k_that_is_not_a_number_of_rows_is_refused(table: DataTable) -> None:
+    for k in (-1, 1.5, "three", True):
+        assert error(table.ask("query", {"k": k})) == (400, 13), k
+
+
+def test_columns_are_chosen_by_name_in_order(table: DataTable) -> None:
+    assert table.query(k=1, columns={"column_names": ["word", "id"]}).schema.names == ["word", "id"]
+
+
+def test_columns_are_computed_under_other_names(table: DataTable) -> None:
+    found = table.query(k=2, columns={"column_aliases": {"n": "id + 1", "w": "upper(word)"}})
+    assert found.to_pylist() == [{"n": 1, "w": "RED"}, {"n": 2, "w": "GREEN"}]
+
+
+def test_names_and_aliases_do_not_go_together(table: DataTable) -> None:
+    columns = {"column_names": ["id"], "column_aliases": {"n": "id"}}
+    assert error(table.ask("query", {"k": 1, "columns": columns})) == (400, 13)
+
+
+def test_rows_are_ordered(table: DataTable) -> None:
+    order = [{"column_name": "word", "ascending": False}, {"column_name": "id", "ascending": True}]
+    assert table.ids(k=3, order_by=order) == [0, 3, 6]
+    assert table.ids(k=2, offset=1, order_by=[{"column_name": "id", "ascending": False}]) == [98, 97]
+
+
+def test_nulls_come_first_or_last_as_asked(new: DataTable) -> None:
+    new.create(pa.table({"id": pa.array([1, None, 3], pa.int64())}))
+
+    def first(*, nulls_first: bool) -> Any:
+        order = [{"column_name": "id", "ascending": True, "nulls_first": nulls_first}]
+        return new.query(order_by=order)["id"].to_pylist()
+
+    assert first(nulls_first=True) == [None, 1, 3]
+    assert first(nulls_first=False) == [1, 3, None]
+
+
+def test_several_vectors_are_answered_each_with_its_number(table: DataTable) -> None:
+    vectors = {"multi_vector": [[float(number)] * WIDTH for number in (3, 50, 97)]}
+    found = table.query(vector=vectors, k=2)
+    pairs = sorted(zip(found["query_index"].to_pylist(), found["id"].to_pylist(), strict=True))
+    assert pairs == [(0, 2), (0, 3), (1, 49), (1, 50), (2, 96), (2, 97)]
+
+
+def test_a_vector_column_of_any_name_is_found_when_it_is_the_only_one(new: DataTable) -> None:
+    new.create(rows(10).rename_columns(["id", "word", "embedding"]))
+    assert new.ids(vector=vector(4), k=1) == [4]
+
+
+def test_a_vector_column_must_be_named_when_there_are_several(new: DataTable) -> None:
+    data = rows(10).rename_columns(["id", "word", "a"])
+    new.create(data.append_column("b", data["a"]))
+    assert error(new.ask("query", {"vector": vector(1), "k": 1})) == (400, 13)
+    assert new.ids(vector=vector(4), vector_column="b", k=1) == [4]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64(), pa.uint8()], ids=str)
+def test_vectors_of_other_numbers_are_searched(new: DataTable, kind: pa.DataType) -> None:
+    flat = pa.array([number for number in range(20) for _ in range(WIDTH)], pa.float32()).cast(kind)
+    vectors = pa.FixedSizeListArray.from_arrays(flat, WIDTH)
+    new.create(pa.table({"id": list(range(20)), "vector": vectors}))
+    assert new.ids(vector=vector(7), k=1) == [7]
+
+
+def test_row_ids_are_returned_and_filtered_by(table: DataTable) -> None:
+    found = table.query(filter="id IN (5, 9)", with_row_id=True)
+    wanted = ", ".join(str(number) for number in found["_rowid"].to_pylist())
+    assert table.ids(filter=f"_rowid IN ({wanted})") == [5, 9]
+    assert table.ids(filter="_rowoffset IN (0, 99)") == [0, 99]
+
+
+def test_filters_apply_before_or_after_the_search(table: DataTable) -> None:
+    assert table.ids(vector=vector(10), k=2, filter="id >= 50", prefilter=True) == [50, 51]
+    assert table.ids(vector=vector(10), k=2, filter="id >= 50", prefilter=False) == []
+
+
+def test_distances_are_bounded(table: DataTable) -> None:
+    assert sorted(table.ids(vector=vector(20), k=10, lower_bound=3.0, upper_bound=17.0)) == [18, 19, 21, 22]
+
+
+def test_full_text_queries_are_strings_or_structured(table: DataTable) -> None:
+    table.do("create_index", {"column": "word", "index_type": "FTS", "with_position": True})
+    table.wait_for_index("word_idx")
+    text = {"string_query": {"query": "green", "columns": ["word"]}}
+    match = {"structured_query": {"query": {"match": {"terms": "green", "column": "word"}}}}
+    phrase = {"structured_query": {"query": {"phrase": {"terms": "green", "column": "word"}}}}
+    excluded = {"structured_query": {"query": {"boolean": {
+        "must": [{"match": {"terms": "green", "column": "word"}}],
+        "should": [],
+        "must_not": [{"match": {"terms": "red", "column": "word"}}],
+    }}}}  # fmt: skip
+    for query in (text, match, phrase, excluded):
+        assert sorted(table.ids(full_text_query=query)) == list(range(1, 100, 3))
+    assert "_score" in table.query(full_text_query=text, k=1).schema.names
+
+
+def test_a_read_of_a_version_never_moves(table: DataTable) -> None:
+    before = table.query(version=1)
+    table.put("insert", rows(100, 110))
+    table.do("update", {"updates": [["word", "'x'"]]})
+    table.do("delete", {"predicate": "id < 90"})
+    table.do("drop_columns", {"columns": ["vector"]})
+    table.put("insert", pa.table({"other": [1]}), mode="overwrite")
+    assert table.query(version=1).equals(before)
+    assert table.count(version=1) == 100
+    assert table.count(version=4) == 20
+    assert table.do("describe", {"version": 1, "load_detailed_metadata": True})["version"] == 1
+
+
+def test_a_table_made_again_shows_nothing_of_the_one_before(http: Any, new: DataTable) -> None:
+    for round_number in range(5):
+        new.create(rows(round_number * 10, round_number * 10 + 3))
+        assert new.ids() == [round_number * 10 + offset for offset in range(3)]
+        assert new.count(version=1) == 3
+        assert new.versions() == [1]
+        assert new.do("tags/list")["tags"] == {}
+        new.do("tags/create", {"tag": "old", "version": 1})
+        new.do("create_index", {"column": "id", "index_type": "BTREE"})
+        new.wait_for_index("id_idx")
+        new.do("drop")
+        assert error(new.ask("query", {"k": 1})) == (404, 4)
+
+
+def test_a_renamed_table_is_read_and_written_under_its_new_name(new: DataTable) -> None:
+    new.create(rows(3))
+    renamed = DataTable(new.http)
+    new.do("rename", {"new_table_name": renamed.names[0]})
+    renamed.put("insert", rows(3, 5))
+    assert renamed.ids() == [0, 1, 2, 3, 4]
+    assert error(new.ask("count_rows")) == (404, 4)
+
+
+def test_statistics_count_only_rows_that_live(table: DataTable) -> None:
+    table.put("insert", rows(100, 150))
+    table.do("delete", {"predicate": "id % 2 = 0"})
+    stats = table.do("stats")
+    assert stats["num_rows"] == table.count() == 75
+    assert stats["fragment_stats"]["num_fragments"] == 2
+    assert stats["fragment_stats"]["lengths"]["max"] == 50
+    assert stats["total_bytes"] > 0
+
+
+def test_an_index_is_listed_while_it_is_built_and_covers_all_rows_then(new: DataTable) -> None:
+    new.create(rows(20_000))
+    new.do("create_index", {"column": "vector", "index_type": "IVF_FLAT", "num_partitions": 8})
+    (index,) = new.do("index/list")["indexes"]
+    assert index["index_name"] == "vector_idx"
+    assert index["num_indexed_rows"] + index["num_unindexed_rows"] == 20_000
+    assert new.wait_for_index("vector_idx")["num_indexed_rows"] == 20_000
+    (index,) = new.do("index/list")["indexes"]
+    assert (index["index_type"], index["num_unindexed_rows"]) == ("IVF_FLAT", 0)
+    new.do("delete", {"predicate": "id < 5000"})
+    assert new.do("index/vector_idx/stats")["num_indexed_rows"] == 15_000
