@@ -17,8 +17,8 @@ from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUn
 from lance_namespace_urllib3_client.models import TableVersion
 
 from pennon.lake.history import manifest_path
-from pennon.lake.layout import check_branch
-from pennon.lake.staging import Proposal
+from pennon.lake.layout import check_branch, versions_folder
+from pennon.lake.staging import Proposal, staged_name
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
@@ -109,12 +109,20 @@ class TableCommitter(LanceNamespace):
         except Exception as error:
             self.failure = error
             # What breaks off half-way may have recorded the version: whoever reads it next finishes it then.
-            self._in_doubt |= not isinstance(error, LanceNamespaceError) or isinstance(error, _UNCLEAR)
+            in_doubt = not isinstance(error, LanceNamespaceError) or isinstance(error, _UNCLEAR)
+            self._in_doubt |= in_doubt
+            if not in_doubt:
+                self._remove_staged(proposal)
             raise
         self.failure = None
         self.transaction_id = version.transaction_id
         self.committed = version
         return CreateTableVersionResponse(version=self._model(version))
+
+    def _remove_staged(self, proposal: Proposal) -> None:
+        """Remove what was refused: Lance stages its next attempt under another name, and never removes the last."""
+        name = staged_name(self.table, self._folder, proposal)
+        self._folder.remove(f"{versions_folder(proposal.branch)}/{name}")
 
     def _model(self, version: Version) -> TableVersion:
         return TableVersion(

@@ -10,6 +10,7 @@ from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     LanceNamespaceError,
+    TableAlreadyExistsError,
     TableBranchNotFoundError,
     TableColumnNotFoundError,
     TableIndexNotFoundError,
@@ -25,6 +26,8 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], LanceNamespaceError]]
 
 #: Where in its own source Lance noticed: of no use to a caller.
 _ORIGIN = re.compile(r",? (?:location: )?/\S+\.rs:\d+:\d+")
+#: The statement that Lance makes of an expression or a filter to parse it: the caller wrote only part of it.
+_STATEMENT = re.compile(r"Error parsing statement: SELECT .*\(sql parser error: (.*)\)", re.DOTALL)
 _PREFIX = re.compile(r"^(?:(?:Wrapped error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+")
 _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 
@@ -65,6 +68,10 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"tag (?P<name>\S+) already exists", lambda m: TableTagAlreadyExistsError(f"Tag {m['name']!r} exists.")),
     _rule(r"tag (?P<name>\S+) does not exist", lambda m: TableTagNotFoundError(f"There is no tag {m['name']!r}.")),
     _rule(r"[Bb]ranch (?P<name>\S+) does not exist", lambda m: TableBranchNotFoundError(f"No branch {m['name']!r}.")),
+    _rule(
+        r"Dataset already exists",
+        lambda _: TableAlreadyExistsError("The table already exists: another caller has just made it."),
+    ),
     _rule(r"version (?P<name>\S+) does not exist", lambda m: TableVersionNotFoundError(f"No version {m['name']}.")),
     _rule(
         r"(?:Retryable commit conflict|Too many concurrent writers|commit conflict|Incompatible transaction)",
@@ -80,7 +87,7 @@ _RULES: tuple[Rule, ...] = (
 
 def plain(message: str) -> str:
     """Return what Lance says without its own source positions and without paths of the server."""
-    text = _ORIGIN.sub("", message)
+    text = _STATEMENT.sub(r"The SQL cannot be read: \1", _ORIGIN.sub("", message))
     text = _PREFIX.sub("", text).split("\n", 1)[0].strip()
     text = _PATH.sub("…", text)
     return text[:500]

@@ -285,8 +285,8 @@ class Writer:
 def check_column_names(names: Sequence[str]) -> None:
     """Refuse names of columns that Lance could not read again, or that mean something else to it."""
     for name in names:
-        if not name or "." in name or "`" in name:
-            raise TableSchemaValidationError(f"{name!r} cannot be a column: a name has no dot and no backtick in it.")
+        if not name or any(char in name for char in ".`\0"):
+            raise TableSchemaValidationError(f"{name!r} cannot be a column: a name has no dot, backtick or NUL in it.")
         if name in _RESERVED_COLUMNS:
             raise TableSchemaValidationError(f"{name!r} cannot be a column: it is what Lance calls one of its own.")
         if names.count(name) > 1:

@@ -12,6 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.core.identifiers import Identifier
 from pennon.lake.arrow_stream import ArrowSource
+from pennon.lake.layout import check_branch
 from pennon.namespace.queries import Answer
 from pennon.server import extensions
 from pennon.server.streams import STREAM_TYPE
@@ -43,11 +44,11 @@ class Call:
             raise InvalidInputError(f"The body must be an Arrow stream ({STREAM_TYPE.decode()}).")
         return ArrowSource(self.body, self.namespace.house.settings.group_append_bytes)
 
-    def request(self, model: type[BaseModel]) -> Any:
+    def request(self, model: type[BaseModel], **more: Any) -> Any:
         """Return what is stated as a model of the protocol."""
         from pennon.namespace.base import request_as
 
-        return request_as(model, {**self.stated, "id": list(self.identifier)})
+        return request_as(model, {**self.stated, **more, "id": list(self.identifier)})
 
 
 Binding = Callable[[Call], Any]
@@ -132,11 +133,12 @@ def list_table_tags(call: Call) -> Any:
 
 def restore_table(call: Call) -> Any:
     """Restore a version; LanceDB's client leaves it out when the newest is meant."""
-    if call.stated.get("version") is None:
-        call.stated["version"] = call.namespace.house.datasets.at(
-            call.namespace.find_table(call.identifier), call.stated.get("branch") or "", None
-        ).version
-    return call.namespace.restore_table(call.request(ln.RestoreTableRequest))
+    newest = call.stated.get("version") is None
+    request = call.request(ln.RestoreTableRequest, **({"version": 0} if newest else {}))
+    if newest:
+        table = call.namespace.find_table(call.identifier)
+        request.version = call.namespace.house.datasets.at(table, check_branch(request.branch), None).version
+    return call.namespace.restore_table(request)
 
 
 def _json_map(name: str, text: Any) -> dict[str, str] | None:

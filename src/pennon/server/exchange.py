@@ -80,9 +80,7 @@ class Exchange:
 
         Raises ``ClientGoneError`` when the connection ends before the body does.
         """
-        announced = self.headers.get("content-length", "")
-        if limit is not None and announced.isdigit() and int(announced) > limit:
-            raise BodyTooLargeError(f"The body has {announced} bytes; {limit} are allowed.")
+        self._refuse_announced(limit)
         size, more = 0, True
         while more:
             message = self._first or await self._receive()
@@ -98,12 +96,18 @@ class Exchange:
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body."""
+        self._refuse_announced(limit)  # before a client is told to go on with it
         message = await self._receive()
         if not message.get("more_body") and message["type"] == "http.request" and len(message["body"]) <= limit:
             whole: bytes = message["body"]  # by far the most bodies come in one piece
             return whole
         self._first = message
         return b"".join([chunk async for chunk in self.chunks(limit)])
+
+    def _refuse_announced(self, limit: int | None) -> None:
+        announced = self.headers.get("content-length", "")
+        if limit is not None and announced.isdigit() and int(announced) > limit:
+            raise BodyTooLargeError(f"The body has {announced} bytes; {limit} are allowed.")
 
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of an answer whose body follows in pieces."""

@@ -75,7 +75,7 @@ class _Supervisor:
         self._stop()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # noqa: S603 (this very program)
             [sys.executable, "-m", "pennon.server.supervising", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

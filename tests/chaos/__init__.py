@@ -1,0 +1,1 @@
+"""Races and crashes: what must hold when everything happens at once, or stops half-way."""

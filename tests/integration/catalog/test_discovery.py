@@ -1,0 +1,205 @@
+"""Tables that others put into the root folder: found, followed, and let go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TYPE_CHECKING, Any
+
+import lance
+import lancedb
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import ConcurrentModificationError, TableAlreadyExistsError, TableNotFoundError
+
+from pennon.catalog import garbage
+from tests.integration.catalog.lakes import rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.catalog.conftest import OpenLake
+    from tests.integration.catalog.lakes import Lake
+
+
+@pytest.fixture
+def beside(lake: Lake) -> Any:
+    """LanceDB on the same folder."""
+    return lancedb.connect(lake.root)
+
+
+def age(folder: Path) -> None:
+    """Let the last change of a folder lie so far back that a look at it cannot have missed one."""
+    before = time.time() - 60
+    os.utime(folder, (before, before))
+
+
+class TestFinding:
+    def test_a_folder_of_lancedb_is_a_root_namespace_of_tables(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        beside.create_table("two", rows(5)).add(rows(1))
+        assert lake("ListTables", "$").tables == ["one", "two"]
+        assert lake("ListTables", "$", include_declared=False).tables == ["one", "two"]
+        assert lake("ListAllTables").tables == ["one", "two"]
+        described = lake("DescribeTable", "two", load_detailed_metadata=True, check_declared=True)
+        assert (described.version, described.managed_versioning, described.is_only_declared) == (2, False, False)
+        assert lake.numbers("two") == [1, 2]
+        assert lake.open("two").count_rows() == 6
+
+    def test_a_table_is_found_by_its_name_before_anything_was_listed(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        lake("TableExists", "one")
+        assert lake.folder("one") == lake.root / "one.lance"
+
+    def test_an_old_folder_is_found_when_the_catalog_is_new(self, tmp_path: Path, open_lake: OpenLake) -> None:
+        lancedb.connect(tmp_path / "old").create_table("one", rows())
+        assert open_lake(tmp_path / "old")("ListTables", "$").tables == ["one"]
+
+    def test_new_folders_appear_while_the_server_runs(self, lake: Lake, beside: Any) -> None:
+        assert lake("ListTables", "$").tables == []
+        for name in ("one", "two", "three"):
+            beside.create_table(name, rows())
+            assert name in lake("ListTables", "$").tables
+
+    def test_a_folder_whose_first_write_takes_long_appears_in_the_end(self, lake: Lake) -> None:
+        folder = lake.root / "slow.lance"
+        (folder / "data").mkdir(parents=True)
+        age(lake.root)
+        assert lake("ListTables", "$").tables == []
+        lance.write_dataset(rows(), folder)
+        age(lake.root)
+        assert lake("ListTables", "$").tables == ["slow"]
+
+    def test_two_callers_find_the_same_table(self, lake: Lake, beside: Any) -> None:
+        for turn in range(5):
+            beside.create_table(f"t{turn}", rows())
+            start = Barrier(6)
+
+            def look(_: int, name: str = f"t{turn}", start: Barrier = start) -> str:
+                start.wait()
+                return str(lake("DescribeTable", name).location)
+
+            with ThreadPoolExecutor(6) as threads:
+                assert set(threads.map(look, range(6))) == {str(lake.root / f"t{turn}.lance")}
+
+    def test_it_can_be_switched_off(self, open_lake: OpenLake, tmp_path: Path) -> None:
+        lancedb.connect(tmp_path / "old").create_table("one", rows())
+        lake = open_lake(tmp_path / "old", discover=False)
+        assert lake("ListTables", "$").tables == []
+        with pytest.raises(TableNotFoundError):
+            lake("TableExists", "one")
+
+    def test_what_is_no_table_is_not_shown(self, lake: Lake) -> None:
+        (lake.root / "empty.lance").mkdir()
+        (lake.root / ".lance").mkdir()
+        (lake.root / "file.lance").write_text("a file")
+        (lake.root / "a$b.lance" / "_versions").mkdir(parents=True)
+        lance.write_dataset(rows(), lake.root / "c$d.lance")
+        lance.write_dataset(rows(), lake.root / "no_suffix")
+        lance.write_dataset(rows(), lake.root / "deep" / "t.lance")
+        assert lake("ListAllTables").tables == []
+        for name in ("empty", "file", "no_suffix", "deep", "t"):
+            with pytest.raises(TableNotFoundError):
+                lake("TableExists", name)
+
+    def test_a_found_table_takes_no_name_twice(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        with pytest.raises(TableAlreadyExistsError):
+            lake("DeclareTable", "one")
+        lake.write("two")
+        assert lake("ListTables", "$").tables == ["one", "two"]
+        assert beside.list_tables().tables == ["one", "two"]
+
+
+class TestMarkers:
+    def test_a_reservation_is_a_declared_table(self, lake: Lake) -> None:
+        (lake.root / "t.lance").mkdir()
+        (lake.root / "t.lance" / ".lance-reserved").touch()
+        age(lake.root)
+        assert lake("ListTables", "$").tables == ["t"]
+        assert lake("ListTables", "$", include_declared=False).tables == []
+        assert lake("DescribeTable", "t", check_declared=True).is_only_declared is True
+        lance.write_dataset(rows(), lake.root / "t.lance")
+        age(lake.root)
+        assert lake("ListTables", "$", include_declared=False).tables == ["t"]
+        assert lake("DescribeTable", "t", check_declared=True).is_only_declared is False
+
+    def test_a_deregistered_folder_is_not_shown(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        (lake.root / "one.lance" / ".lance-deregistered").touch()
+        assert lake("ListTables", "$").tables == []
+        with pytest.raises(TableNotFoundError):
+            lake("DescribeTable", "one")
+
+    def test_a_found_table_can_be_deregistered_and_registered(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        assert lake("ListTables", "$").tables == ["one"]
+        lake("DeregisterTable", "one")
+        assert lake("ListTables", "$").tables == []
+        lake("RegisterTable", "one", location="one.lance")
+        assert lake("ListTables", "$").tables == ["one"]
+
+    def test_a_folder_that_is_being_removed_is_not_found_again(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        place = str(lake.root / "one.lance")
+        lake.ns.house.database.write(lambda c: garbage.add(c, place, "dropped", 60_000))
+        assert lake("ListTables", "$").tables == []
+        with pytest.raises(TableNotFoundError):
+            lake("TableExists", "one")
+
+
+class TestLosing:
+    def test_a_folder_that_vanishes_takes_its_table_along(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        beside.create_table("two", rows())
+        assert lake("ListTables", "$").tables == ["one", "two"]
+        beside.drop_table("one")
+        assert lake("ListTables", "$").tables == ["two"]
+
+    @pytest.mark.parametrize("operation", ["TableExists", "DescribeTable", "ListTableVersions", "DropTable"])
+    def test_its_absence_is_noticed_by_whoever_asks_first(self, lake: Lake, beside: Any, operation: str) -> None:
+        beside.create_table("one", rows())
+        lake("TableExists", "one")
+        beside.drop_table("one")
+        with pytest.raises(TableNotFoundError):
+            lake(operation, "one")
+        lake.write("one", rows(7))
+        assert lake.open("one").count_rows() == 7
+
+    def test_a_table_that_is_made_again_is_followed(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        assert lake.latest("one") == 1
+        beside.drop_table("one")
+        beside.create_table("one", pa.table({"other": ["x", "y", "z"]}))
+        described = lake("DescribeTable", "one", load_detailed_metadata=True)
+        assert [field.name for field in described.var_schema.fields] == ["other"]
+
+    def test_tables_that_pennon_made_do_not_vanish_with_a_listing(self, lake: Lake) -> None:
+        lake("DeclareTable", "declared")
+        lake.write("written")
+        shutil.rmtree(lake.root / "written.lance")
+        (lake.root / "trigger").mkdir()
+        assert lake("ListTables", "$").tables == ["declared", "written"]
+
+
+class TestUnmanagedVersions:
+    def test_a_found_table_is_committed_to_by_its_clients(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        lake.write("one", mode="append")
+        beside.open_table("one").add(rows())
+        assert lake.numbers("one") == [1, 2, 3]
+        assert beside.open_table("one").count_rows() == 6
+
+    def test_a_staged_version_of_one_is_committed_where_storage_decides(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("one", rows())
+        staged, other = lake.stage("one"), lake.stage("one", rows(3))
+        answer = lake.commit("one", staged)
+        assert answer.version.version == 2
+        assert answer.transaction_id
+        assert not staged.file.exists()
+        with pytest.raises(ConcurrentModificationError, match="committed by another writer"):
+            lake.commit("one", other)
+        assert lake.open("one").count_rows() == 4

@@ -1,0 +1,143 @@
+"""The schema of the catalog: every way to the latest version leads to the same place."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pennon.catalog import open_database
+from pennon.catalog.schema import SchemaError, latest_version, migrate, migrations, schema_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pennon.catalog import Connection, Database
+
+NUMBERS = [number for number, _ in migrations()]
+COLUMNS = (
+    "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, collation_name "
+    "FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 3"
+)
+INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1, 2"
+CONSTRAINTS = (
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
+    "WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2"
+)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    database = open_database(url, pool_size=2)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def dump(url: str) -> Any:
+    """Return all that a database says of its schema, and what its tables hold from the start."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            schema = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+            return schema, connection.execute("SELECT * FROM namespaces").fetchall()
+    with psycopg.connect(url) as connection:
+        schema = [connection.execute(sql).fetchall() for sql in (COLUMNS, INDEXES, CONSTRAINTS)]
+        return schema, connection.execute("SELECT * FROM namespaces").fetchall()
+
+
+@pytest.fixture
+def fresh(catalog_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Another empty database of the same kind."""
+    if catalog_url.startswith("sqlite"):
+        return f"sqlite:///{tmp_path / 'fresh.db'}"
+    server = request.getfixturevalue("postgres_server")
+    name = server.create_database()
+    request.addfinalizer(lambda: server.drop_database(name))  # noqa: PT021 (only one of the two kinds needs it)
+    return str(server.url(name))
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert list(range(1, latest_version() + 1)) == NUMBERS
+
+
+def test_every_way_to_the_latest_schema_leads_to_the_same(catalog_url: str, fresh: str, tmp_path: Path) -> None:
+    with opened(fresh) as database:
+        assert migrate(database) == NUMBERS
+        assert schema_version(database) == latest_version()
+    expected = dump(fresh)
+    for number in NUMBERS:
+        with opened(catalog_url) as database:
+            empty(database, catalog_url)
+            assert migrate(database, number) == NUMBERS[:number]
+            assert schema_version(database) == number
+            assert migrate(database) == NUMBERS[number:]
+        assert dump(catalog_url) == expected
+
+
+def drop(connection: Connection, name: str) -> None:
+    connection.script(f"DROP TABLE {name}")
+
+
+def empty(database: Database, url: str) -> None:
+    if url.startswith("sqlite"):
+        names = database.read(lambda c: c.all("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        for (name,) in [name for name in reversed(names) if not name[0].startswith("sqlite_")]:
+            database.write(partial(drop, name=name))
+    else:
+        database.write(lambda c: c.script("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
+
+
+def test_one_migration_at_a_time_leads_there_too(catalog_url: str, fresh: str) -> None:
+    with opened(catalog_url) as database:
+        for number in NUMBERS:
+            assert migrate(database, number) == [number]
+    with opened(fresh) as database:
+        migrate(database)
+    assert dump(catalog_url) == dump(fresh)
+
+
+def test_an_up_to_date_schema_is_left_alone(catalog_url: str) -> None:
+    with opened(catalog_url) as database:
+        migrate(database)
+        before = dump(catalog_url)
+        assert migrate(database) == []
+    assert dump(catalog_url) == before
+
+
+def test_a_newer_schema_is_refused_and_left_alone(catalog_url: str) -> None:
+    with opened(catalog_url) as database:
+        migrate(database)
+        newer = latest_version() + 1
+        database.write(lambda c: c.run("UPDATE pennon_schema SET version = ?", newer))
+        with pytest.raises(SchemaError, match=f"{newer}.*upgrade Pennon"):
+            migrate(database)
+        assert schema_version(database) == newer
+
+
+def test_a_migration_that_fails_leaves_the_schema_as_it_was(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(catalog_url) as database:
+        migrate(database)
+        before = dump(catalog_url)
+        broken = [*migrations(), (latest_version() + 1, "CREATE TABLE half (id TEXT); CREATE NONSENSE")]
+        monkeypatch.setattr("pennon.catalog.schema.migrations", lambda: broken)
+        with pytest.raises((sqlite3.Error, psycopg.Error)):
+            migrate(database)
+        assert schema_version(database) == NUMBERS[-1]
+    assert dump(catalog_url) == before
+
+
+def test_processes_that_start_together_migrate_once(catalog_url: str) -> None:
+    def start(_: int) -> list[int]:
+        with opened(catalog_url) as database:
+            return migrate(database)
+
+    with ThreadPoolExecutor(4) as threads:
+        applied = list(threads.map(start, range(4)))
+    assert sorted(applied, key=len) == [[], [], [], NUMBERS]

@@ -1,0 +1,153 @@
+"""The same catalog with its tables on an object store."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import lance
+import obstore
+import pytest
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    InvalidTableStateError,
+    TableNotFoundError,
+)
+from obstore.store import S3Store
+
+from pennon.lake.layout import manifest_name
+from tests.integration.catalog.lakes import Lake, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.s3 import S3Root
+
+
+class Bucket:
+    """What is in the bucket of a lake."""
+
+    def __init__(self, root: S3Root) -> None:
+        self.root = root
+        options = {key.removeprefix("aws_"): value for key, value in root.options.items() if key != "allow_http"}
+        self.store = S3Store(root.bucket, config=options, client_options={"allow_http": True})
+
+    def listing(self, prefix: str = "") -> set[str]:
+        found = obstore.list(self.store, prefix=f"{self.root.prefix}/{prefix}" if prefix else self.root.prefix)
+        return {entry["path"].removeprefix(f"{self.root.prefix}/") for batch in found for entry in batch}
+
+    def write(self, name: str, mode: str = "create") -> Any:
+        return lance.write_dataset(rows(), f"{self.root.url}/{name}", mode=mode, storage_options=self.root.options)
+
+    def stage(self, location: str, content: bytes, version: int) -> str:
+        key = location.removeprefix(f"s3://{self.root.bucket}/")
+        key = f"{key}/_versions/{manifest_name(version, 'V2')}-{uuid.uuid4()}"
+        obstore.put(self.store, key, content)
+        return key
+
+
+@pytest.fixture
+def bucket(s3_root: S3Root) -> Bucket:
+    return Bucket(s3_root)
+
+
+@pytest.fixture
+def lake(s3_root: S3Root, tmp_path: Path) -> Iterator[Lake]:
+    settings = {"root": s3_root.url, "storage_options": s3_root.options, "vend_credentials": True}
+    opened = Lake(tmp_path / "catalog", discover_seconds=0.0, **settings)
+    yield opened
+    opened.close()
+
+
+def test_tables_are_written_read_and_dropped(lake: Lake, bucket: Bucket) -> None:
+    lake("CreateNamespace", "a")
+    for name in ("t", "a$t"):
+        lake.write(name)
+        lake.write(name, mode="append")
+        assert lake.open(name).count_rows() == 4
+        described = lake("DescribeTable", name, load_detailed_metadata=True, with_table_uri=True)
+        assert described.location.startswith(f"{bucket.root.url}/")
+        assert described.table_uri == described.location
+        assert (described.version, described.stats.num_fragments) == (2, 2)
+        assert lake.numbers(name, descending=True) == [2, 1]
+    assert not [key for key in bucket.listing() if ".manifest-" in key]
+    lake("DropTable", "t")
+    assert not [key for key in bucket.listing() if key.startswith("t.lance/")]
+    lake("DropNamespace", "a", behavior="cascade")
+    assert bucket.listing() == set()
+
+
+def test_a_replay_is_harmless_and_a_loser_is_told(lake: Lake, bucket: Bucket) -> None:
+    lake.write("t")
+    location = lake("DescribeTable", "t").location
+    bucket.write("copy")
+    content = bytes(obstore.get(bucket.store, f"{bucket.root.prefix}/copy/_versions/{manifest_name(1, 'V2')}").bytes())
+    lost = bucket.stage(location, content, 1)
+    with pytest.raises(ConcurrentModificationError):
+        lake("CreateTableVersion", "t", version=1, manifest_path=lost)
+    own = bytes(obstore.get(bucket.store, f"{bucket.root.prefix}/t.lance/_versions/{manifest_name(1, 'V2')}").bytes())
+    same = bucket.stage(location, own, 1)
+    assert lake("CreateTableVersion", "t", version=1, manifest_path=same).version.version == 1
+    assert not [key for key in bucket.listing("t.lance") if ".manifest-" in key]
+
+
+def test_a_path_leads_nowhere_else(lake: Lake, bucket: Bucket) -> None:
+    lake.write("t")
+    lake.write("other")
+    before = bucket.listing()
+    stem = f"{bucket.root.prefix}/t.lance/_versions/{manifest_name(2, 'V2')}-{uuid.uuid4()}"
+    other = stem.replace("t.lance", "other.lance")
+    for path in (other, f"s3://{bucket.root.bucket}/{stem}", f"{bucket.root.bucket}/{stem}", f"x/../{stem}", "", stem):
+        with pytest.raises(InvalidInputError):
+            lake("CreateTableVersion", "t", version=2, manifest_path=path)
+    assert bucket.listing() == before
+
+
+def test_folders_of_others_are_found_followed_and_let_go(lake: Lake, bucket: Bucket) -> None:
+    bucket.write("found.lance")
+    assert lake("ListTables", "$").tables == ["found"]
+    bucket.write("found.lance", "append")
+    assert lake.latest("found") == 2
+    lake("DeregisterTable", "found")
+    assert "found.lance/.lance-deregistered" in bucket.listing()
+    assert lake("ListTables", "$").tables == []
+    lake("RegisterTable", "again", location="found.lance")
+    assert lake.numbers("again") == [1, 2]
+    lake("DropTable", "again")
+    assert bucket.listing() == set()
+    with pytest.raises(TableNotFoundError):
+        lake("TableExists", "found")
+
+
+def test_versions_are_deleted_but_not_those_that_are_needed(lake: Lake, bucket: Bucket) -> None:
+    for mode in ("create", "append", "append", "append"):
+        lake.write("t", mode=mode)
+    lake.open("t").tags.create("kept", 2)
+    with pytest.raises(InvalidTableStateError, match="tag 'kept'"):
+        lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 3}])
+    answer = lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 3, "end_version": 4}])
+    assert answer.deleted_count == 1
+    assert lake.numbers("t") == [1, 2, 4]
+    assert len([key for key in bucket.listing("t.lance/_versions") if key.endswith(".manifest")]) == 3
+
+
+def test_a_stale_writer_is_refused(lake: Lake) -> None:
+    lake.write("t")
+    stale = lake.open("t")
+    lake("DropTable", "t")
+    lake.write("t", rows(5))
+    with pytest.raises(OSError, match=r"data files|version"):
+        stale.insert(rows())
+    assert lake.open("t").count_rows() == 5
+
+
+def test_secrets_are_handed_out_only_where_the_settings_say_so(s3_root: S3Root, tmp_path: Path) -> None:
+    reticent = Lake(tmp_path / "catalog", root=s3_root.url, storage_options=s3_root.options)
+    try:
+        options = reticent("DeclareTable", "t").storage_options
+    finally:
+        reticent.close()
+    assert not any("key" in name or "secret" in name for name in options)
+    assert options["aws_region"] == s3_root.options["aws_region"]

@@ -1,0 +1,97 @@
+"""What a client sends along with a change is found in the transaction of the change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.rest.samples import Home, stream
+
+if TYPE_CHECKING:
+    from tests.integration.rest.wire import Wire
+
+
+def properties_of(wire: Wire, transaction: str) -> Any:
+    described = wire.post(f"/v1/transaction/{transaction}/describe").json
+    assert described["status"] == "Succeeded"
+    return described["properties"]
+
+
+def test_headers_and_body_are_recorded(home: Home) -> None:
+    answer = home.wire.post(
+        f"/v1/table/{home.name}%24t/declare",
+        {"context": {"from_body": "b", "both": "body"}},
+        {
+            "x-lance-ctx-trace_id": "abc123",
+            "X-Lance-Ctx-Both": "header",
+            "x-team": "blue",
+            "x-request-id": "request-7",
+            "user-agent": "a client",
+            "cookie": "hush",
+        },
+    )
+    found = properties_of(home.wire, answer.json["transaction_id"])
+    assert found["context.trace_id"] == "abc123"
+    assert found["context.from_body"] == "b"
+    assert found["context.both"] == "header"
+    assert found["context.header.x-team"] == "blue"
+    assert found["request_id"] == "request-7"
+    assert (found["operation"], found["object"]) == ("DeclareTable", f"{home.name}$t")
+    assert found["principal"] == "anonymous"
+    assert "hush" not in str(found)
+    assert "a client" not in str(found)
+
+
+def test_secrets_are_not_recorded(home: Home) -> None:
+    headers = {"x-api-key": "hush-1", "authorization": "Bearer hush-2", "proxy-authorization": "hush-3"}
+    body = {"identity": {"api_key": "hush-4", "auth_token": "hush-5"}}
+    answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", body, headers)
+    assert "hush" not in str(properties_of(home.wire, answer.json["transaction_id"]))
+
+
+def test_every_change_of_the_catalog_records_it(home: Home) -> None:
+    context = {"x-lance-ctx-who": "ada"}
+    name = home.name
+    home.send("table", f"{name}$w", "create", stream())
+    staged = home.staged(f"{name}$w")
+    changes: list[tuple[str, Any]] = [
+        (f"/v1/namespace/{name}%24inner/create", {}),
+        (f"/v1/namespace/{name}%24inner/drop", {}),
+        (f"/v1/table/{name}%24d/declare", {}),
+        (f"/v1/table/{name}%24e/create-empty", {}),
+        (f"/v1/table/{name}%24d/rename", {"new_table_name": "f"}),
+        (f"/v1/table/{name}%24f/deregister", {}),
+        (f"/v1/table/{name}%24e/drop", {}),
+        (f"/v1/table/{name}%24w/version/create", staged),
+        (f"/v1/table/{name}%24w/version/delete", {"ranges": [{"start_version": 1, "end_version": 2}]}),
+        ("/v1/table/batch-commit", {"operations": [{"declare_table": {"id": [name, "g"]}}]}),
+    ]
+    for path, body in changes:
+        answer = home.wire.post(path, body, context)
+        assert answer.status == 200, answer
+        transaction = answer.json["transaction_id"]
+        transaction = transaction[0] if isinstance(transaction, list) else transaction
+        assert properties_of(home.wire, transaction)["context.who"] == "ada", path
+
+
+@pytest.mark.parametrize("value", ["ümläut", "x" * 3000, "a\tb"])
+def test_odd_values_do_no_harm(home: Home, value: str) -> None:
+    body = {"context": {"odd": value, "": "empty"}}
+    answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", body)
+    assert properties_of(home.wire, answer.json["transaction_id"])["context.odd"] == value[:1024]
+
+
+def test_a_transaction_is_altered_over_http(home: Home) -> None:
+    made = home.ask("table", f"{home.name}$t", "declare")["transaction_id"]
+    path = f"/v1/transaction/{made}/alter"
+    put = {"set_property_action": {"key": "note", "value": "kept", "mode": "Overwrite"}}
+    assert home.wire.post(path, {"actions": [put]}).json["properties"]["note"] == "kept"
+    cancel = {"set_status_action": {"status": "Canceled"}}
+    assert home.wire.post(path, {"actions": [put, cancel]}).outcome == (409, 19)
+    unset = {"unset_property_action": {"key": "nothing", "mode": "Fail"}}
+    assert home.wire.post(path, {"actions": [unset]}).outcome == (409, 19)
+    wrong: list[Any] = [[], [{}], [{**put, **cancel}], [{"nonsense": {}}], "text", None]
+    for bad in wrong:
+        assert home.wire.post(path, {"actions": bad}).outcome == (400, 13)
+    assert home.wire.post("/v1/transaction/nope/alter", {"actions": [put]}).outcome == (404, 10)

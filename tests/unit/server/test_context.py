@@ -1,0 +1,34 @@
+"""The context of a request: the client's own words, and nothing of what is secret or of the wire."""
+
+from __future__ import annotations
+
+from pennon.server.context import context_of
+from tests.unit.server.exchanges import exchange
+
+
+def test_all_three_ways_to_send_it_count() -> None:
+    request = exchange(headers={"x-lance-ctx-trace": "1", "X-Lance-Ctx-Job": "2", "team": "blue"})
+    context = context_of(request, {"context": {"body": "3"}})
+    assert context == {"trace": "1", "job": "2", "header.team": "blue", "body": "3"}
+
+
+def test_a_header_wins_over_the_body() -> None:
+    request = exchange(headers={"x-lance-ctx-trace": "header"})
+    assert context_of(request, {"context": {"trace": "body"}}) == {"trace": "header"}
+
+
+def test_what_is_secret_or_of_the_wire_is_left_out() -> None:
+    names = ["authorization", "x-api-key", "cookie", "host", "user-agent", "content-length", "x-request-id", "accept"]
+    assert context_of(exchange(headers=dict.fromkeys(names, "hush")), {}) == {}
+
+
+def test_what_is_no_map_of_texts_is_left_out() -> None:
+    for wrong in ("text", ["list"], 7, None, {"a": 1, "b": None, "c": ["x"]}):
+        assert context_of(exchange(), {"context": wrong}) == {}
+
+
+def test_it_is_no_longer_than_it_may_be() -> None:
+    many = {str(number): "x" * 5000 for number in range(1000)}
+    context = context_of(exchange(), {"context": many})
+    assert len(context) == 64
+    assert {len(value) for value in context.values()} == {1024}
