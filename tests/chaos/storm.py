@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 SHARED = "shared"
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+#: How pylance says that a connection broke.
+CUT_OFF = ("ConnectionReset", "BrokenPipe", "IncompleteMessage", "ChannelClosed")
 TABLES = ("a", "b", "c", "d")
 
 
@@ -53,9 +55,13 @@ class Weather:
         wait_until(self._answers, "the server answers")
         self._calm.set()
 
-    def excuses(self, strikes_before: int) -> bool:
-        """Tell whether a call that began before this many strikes may have failed because of one."""
-        return self.strikes > strikes_before or not self._calm.is_set()
+    def excuses(self, error: Exception, strikes_before: int) -> bool:
+        """Tell whether a call that began after this many strikes may have failed because of one.
+
+        A client may also find out late, when it uses again a connection to a process that was killed long ago.
+        """
+        cut_off = isinstance(error, httpx.TransportError) or any(sign in str(error) for sign in CUT_OFF)
+        return self.strikes > strikes_before or not self._calm.is_set() or (cut_off and self.strikes > 0)
 
     def settle(self, look: Callable[[], Result]) -> Result:
         """Look at what the server says, again and again until no strike comes between."""
@@ -64,8 +70,8 @@ class Weather:
             strikes = self.strikes
             try:
                 return look()
-            except Exception:
-                if not self.excuses(strikes):
+            except Exception as error:
+                if not self.excuses(error, strikes):
                     raise
 
     def _answers(self) -> bool:
@@ -124,8 +130,8 @@ class Worker:
         strikes = self.weather.strikes
         try:
             work()
-        except Exception:
-            if not self.weather.excuses(strikes):
+        except Exception as error:
+            if not self.weather.excuses(error, strikes):
                 raise
             self.unknown += 1
             self.weather.settle(look)
