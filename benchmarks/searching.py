@@ -25,6 +25,7 @@ _TABLE = "t"
 _ROWS = 100_000
 _K = 10
 _VECTORS = 64
+_PLACES = 5000  # where small scans begin: too many for a run to ask all of them twice
 _CONNECTIONS = (1, 16)
 _NPROBES = 20
 _PARTITIONS = 64
@@ -54,18 +55,18 @@ def measure_vectors(stage: Stage) -> None:
 
 
 def measure_scans(stage: Stage) -> None:
-    """Read the first 10 rows of a table, again and again."""
+    """Read the first 10 rows of a table, again and again; then 10 rows from many places."""
     made = list(samples.batches(_ROWS))
-    body = json.dumps({"id": [_TABLE], "vector": {"single_vector": []}, "k": _K})
-    request = Request("POST", table_path(_TABLE, "query"), body)
+    first, *others = [_rows_from(_ROWS // _PLACES * place) for place in range(_PLACES)]
     with stage.servers() as servers:
         local = _write_locally(stage, made)
         for server in servers:
             with stage.awake(server):
                 fill(server, _TABLE, samples.reader(made))
-                if _ids(server, request) != list(range(_K)):
+                if _ids(server, first) != list(range(_K)):
                     raise BenchmarkError(f"{server.name} answered other rows than the first {_K}")
-        _measure(stage, servers, "scan", [request], quick=True)
+        _measure(stage, servers, "scan", [first], quick=True)
+        _measure(stage, servers, "scan places", [first, *others], quick=True)
         _measure_locally(stage, "scan c=1", local, [{"limit": _K}])
 
 
@@ -128,6 +129,11 @@ def _repeat(ask: Callable[[dict[str, Any]], Any], queries: list[dict[str, Any]],
 
 def _nearest(vector: list[float], **more: object) -> Request:
     body = {"id": [_TABLE], "vector": {"single_vector": vector}, "vector_column": "vector", "k": _K, **more}
+    return Request("POST", table_path(_TABLE, "query"), json.dumps(body))
+
+
+def _rows_from(offset: int) -> Request:
+    body = {"id": [_TABLE], "vector": {"single_vector": []}, "k": _K, **({"offset": offset} if offset else {})}
     return Request("POST", table_path(_TABLE, "query"), json.dumps(body))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from tests.chaos.crashing import Crash
-from tests.clients.lakes import Lake
+from tests.clients.lakes import Lake, s3_arguments
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
@@ -26,11 +25,6 @@ class PlanCrash(Protocol):
     def __call__(
         self, fault: str, arguments: Sequence[str] = (), *, s3: S3Server | None = None, lease_millis: int = 0
     ) -> Crash: ...
-
-
-def s3_arguments(root: S3Root) -> list[str]:
-    """Return the arguments of a server whose tables are on object storage."""
-    return ["--root", root.url, "--storage-options", json.dumps(root.options), "--vend-credentials"]
 
 
 @pytest.fixture

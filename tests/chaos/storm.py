@@ -16,8 +16,8 @@ import lance
 import lance_namespace as ln
 import pyarrow as pa
 
-from tests.chaos.waiting import wait_until
-from tests.clients.lakes import ClientTable, Lake, ids_of, rows
+from tests.clients.lakes import ARROW, ClientTable, Lake, arrow_stream, ids_of, rows
+from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 SHARED = "shared"
-ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 #: How pylance says that a connection broke.
 CUT_OFF = ("ConnectionReset", "BrokenPipe", "IncompleteMessage", "ChannelClosed")
 TABLES = ("a", "b", "c", "d")
@@ -321,14 +320,6 @@ class Worker:
 
 def rows_of(ids: list[int]) -> pa.Table:
     return rows(ids[0], ids[-1] + 1)
-
-
-def arrow_stream(data: pa.Table) -> bytes:
-    """Return rows as the body of a request."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, data.schema) as writer:
-        writer.write_table(data)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def check_versions(table: ClientTable) -> None:

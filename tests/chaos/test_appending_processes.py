@@ -66,4 +66,5 @@ def test_many_processes_append_to_one_table(start_pennon: StartPennon) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_processes_append_to_one_table_on_object_storage(s3_lake: Lake) -> None:
-    append_from(s3_lake, processes=16, times=20)
+    # Fewer: this S3 carries out one request at a time, and a client gives up after half a minute of conflicts.
+    append_from(s3_lake, processes=6, times=10)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chaos.waiting import wait_until
 from tests.clients.lakes import ClientTable, Lake, rows
 from tests.clients.staging import Stager
+from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.conftest import s3_arguments
-from tests.clients.lakes import ClientTable, Lake, rows
+from tests.clients.lakes import ClientTable, Lake, rows, s3_arguments
 from tests.clients.staging import Staged, Stager
 from tests.support.rest import RestClient
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.storm import ARROW, arrow_stream
-from tests.clients.lakes import ClientTable, Lake, rows
+from tests.clients.lakes import ARROW, ClientTable, Lake, arrow_stream, rows
 from tests.clients.staging import Staged, Stager
 from tests.support.rest import RestClient
 

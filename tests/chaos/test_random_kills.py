@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.storm import SHARED, Weather, Worker, check_versions
-from tests.chaos.waiting import wait_until
 from tests.clients.lakes import ClientTable, Lake, rows
+from tests.clients.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import TYPE_CHECKING
 
 import lance_namespace as ln
 import pytest
 
-from tests.clients.lakes import ClientTable, Lake
+from tests.clients.lakes import ClientTable, Lake, s3_arguments
 from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     s3: S3Server = request.getfixturevalue("s3_server")
     root = s3.create_root()
     database = postgres.url(postgres.create_database())
-    options = json.dumps(root.options)
-    arguments = ["--root", root.url, "--database", database, "--storage-options", options, "--vend-credentials"]
-    with PennonProcess(directory, *arguments) as server:
+    with PennonProcess(directory, "--database", database, *s3_arguments(root)) as server:
         yield Lake(server, root.options, s3)
 
 

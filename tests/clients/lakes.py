@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.support.s3 import S3Server
+    from tests.support.s3 import S3Root, S3Server
     from tests.support.server import PennonProcess
 
 HIGHEST = 2**64 - 1
 FINAL = re.compile(r"(\d{20})\.manifest")
 HINT = "latest_version_hint.json"
 WIDTH = 8
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
 
 def rows(*bounds: int) -> pa.Table:
@@ -39,6 +41,19 @@ def rows(*bounds: int) -> pa.Table:
 def ids_of(table: pa.Table) -> list[int]:
     """Return the ids in a table, in order."""
     return sorted(table["id"].to_pylist())
+
+
+def arrow_stream(data: pa.Table) -> bytes:
+    """Return rows as the body of a request."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def s3_arguments(root: S3Root) -> list[str]:
+    """Return the arguments of a server whose tables are on object storage."""
+    return ["--root", root.url, "--storage-options", json.dumps(root.options), "--vend-credentials"]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import lance_namespace as ln
 import lancedb
 import pytest
 
-from tests.chaos.conftest import s3_arguments
-from tests.clients.lakes import ClientTable, Lake, ids_of, rows
+from tests.clients.lakes import ClientTable, Lake, ids_of, rows, s3_arguments
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,8 @@ from lance_namespace_urllib3_client.models import (
     StringFtsQuery,
 )
 
-from tests.chaos.storm import arrow_stream
-from tests.chaos.waiting import wait_until
-from tests.clients.lakes import ClientTable, ids_of, rows
+from tests.clients.lakes import ClientTable, arrow_stream, ids_of, rows
+from tests.clients.waiting import wait_until
 
 
 @pytest.fixture
