@@ -72,7 +72,8 @@ def footer(options: argparse.Namespace) -> list[str]:
         f"{LOCAL}: pylance in the benchmark's own process; {PEER}: its RestAdapter; rows are an id and 128 floats.",
         "query-1GB and the 16 answers: Pennon's are Arrow streams (the route of LanceDB's client), the peer's files.",
         "first %: when the first bytes of the body came, as a share of the whole time.",
-        "RSS +MB: the most above what there was before the first round; of memory the worst round counts.",
+        "RSS +MB: the most above what there was before the round, all processes together; the worst round counts.",
+        "Vectors and scans are asked for once each: no answer can come from memory, but for the cases called repeated.",
         "CPU ms: processor time of the server for one request; unlike a rate it hardly depends on the machine's load.",
         f"~ marks rates of rounds that differ by more than {UNSTEADY}x: measure again on a quieter machine.",
     ]

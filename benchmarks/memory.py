@@ -32,11 +32,7 @@ def _resident(process: int) -> float | None:
 
 
 class Watch:
-    """Looks at a server's memory every 50 ms inside a block; growth is counted from the first block on.
-
-    What an earlier block left behind is so counted as growth of the later ones: a server that never gives memory
-    back cannot look better in the second round.
-    """
+    """Looks at a server's memory every 50 ms inside a block."""
 
     def __init__(self, server: Server) -> None:
         self._family = Family(server)
@@ -48,15 +44,13 @@ class Watch:
 
     @property
     def growth(self) -> float | None:
-        """The most that was seen in the last block, above what there was before the first one."""
+        """The most that was seen in the last block, above what there was before it."""
         return None if self._base is None else max(self._peak - self._base, 0.0)
 
     def __enter__(self) -> Watch:
         self._processes = self._family.members()
-        now = resident(self._processes)
-        if self._base is None:
-            self._base = now
-        self._peak = now or 0.0
+        self._base = resident(self._processes)
+        self._peak = self._base or 0.0
         self._stop.clear()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()

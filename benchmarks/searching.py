@@ -16,7 +16,7 @@ from transfer import AnswerClient, fetch
 from verdicts import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from servers import Server
     from stage import Stage
@@ -25,11 +25,11 @@ _TABLE = "t"
 _ROWS = 100_000
 _K = 10
 _VECTORS = 64
-_PLACES = 5000  # where small scans begin: too many for a run to ask all of them twice
 _CONNECTIONS = (1, 16)
 _NPROBES = 20
 _PARTITIONS = 64
 _SUB_VECTORS = 16
+_FRESH = (number / 1e6 for number in itertools.count())  # no two of these are the same
 
 
 def measure_vectors(stage: Stage) -> None:
@@ -42,44 +42,43 @@ def measure_vectors(stage: Stage) -> None:
             with stage.awake(server):
                 fill(server, _TABLE, samples.reader(made))
                 _verify_nearest(server, made, vectors[0])
-        _measure(stage, servers, "vector-flat", [_nearest(vector) for vector in vectors])
+        _measure(stage, servers, "vector-flat", lambda: _searches(vectors))
         _measure_locally(stage, "vector-flat c=1", local, [{"nearest": _options(vector)} for vector in vectors])
         index = _Index(local)
         index.build(local)
         for server in servers:
             with stage.awake(server):
                 index.build_by(server)
-        _measure(stage, servers, "vector-ivfpq", [_nearest(vector, nprobes=_NPROBES) for vector in vectors])
+        _measure(stage, servers, "vector-ivfpq", lambda: _searches(vectors, nprobes=_NPROBES))
         options = [{"nearest": {**_options(vector), "nprobes": _NPROBES}} for vector in vectors]
         _measure_locally(stage, "vector-ivfpq c=1", local, options)
 
 
 def measure_scans(stage: Stage) -> None:
-    """Read the first 10 rows of a table, again and again; then 10 rows from many places."""
+    """Read the first 10 rows of a table: each time by a new request, then by the same one again and again."""
     made = list(samples.batches(_ROWS))
-    first, *others = [_rows_from(_ROWS // _PLACES * place) for place in range(_PLACES)]
     with stage.servers() as servers:
         local = _write_locally(stage, made)
         for server in servers:
             with stage.awake(server):
                 fill(server, _TABLE, samples.reader(made))
-                if _ids(server, first) != list(range(_K)):
+                if _ids(server, _first_rows()) != list(range(_K)):
                     raise BenchmarkError(f"{server.name} answered other rows than the first {_K}")
-        _measure(stage, servers, "scan", [first], quick=True)
-        _measure(stage, servers, "scan places", [first, *others], quick=True)
+        _measure(stage, servers, "scan", lambda: _first_rows(context={"number": "@@"}))
+        _measure(stage, servers, "scan repeated", _first_rows)
         _measure_locally(stage, "scan c=1", local, [{"limit": _K}])
 
 
-def _measure(stage: Stage, servers: list[Server], case: str, requests: list[Request], *, quick: bool = False) -> None:
+def _measure(stage: Stage, servers: list[Server], case: str, make: Callable[[], Request | Iterator[Request]]) -> None:
     for connections in _CONNECTIONS:
         for number in range(stage.plan.rounds):
             for server in servers:
                 with stage.awake(server):
                     if number == 0:
-                        _load(stage, server, requests, connections, 1, quick=quick)
+                        _load(stage, server, make(), connections, 1)
                         Family(server).settle()
                     with Work(server) as work:
-                        sample = _load(stage, server, requests, connections, stage.plan.seconds, quick=quick)
+                        sample = _load(stage, server, make(), connections, stage.plan.seconds)
                 name = f"{case} c={connections}"
                 if sample.errors:
                     stage.findings.note(f"{name}, {server.name}: {sample.note}")
@@ -88,16 +87,21 @@ def _measure(stage: Stage, servers: list[Server], case: str, requests: list[Requ
 
 
 def _load(
-    stage: Stage, server: Server, requests: list[Request], connections: int, seconds: int, *, quick: bool
+    stage: Stage, server: Server, requests: Request | Iterator[Request], connections: int, seconds: int
 ) -> Sample:
     """Ask for a while: with wrk where a second holds hundreds of answers, else so that the last one counts too."""
-    if quick:
+    if isinstance(requests, Request):
         file = stage.folder / "requests.txt"
-        file.write_text("\n".join(request.line() for request in requests) + "\n")
-        return run_wrk(server, file, connections, seconds, "m")
-    wires = [request.wire(server) for request in requests]
-    clients = [AnswerClient(itertools.cycle(wires[n:] + wires[:n])) for n in range(connections)]
-    return drive(server, clients, seconds)
+        file.write_text(requests.line() + "\n")
+        return run_wrk(server, file, connections, seconds, f"{time.time_ns() % 10**9}")
+    wires = (request.wire(server) for request in requests)
+    return drive(server, [AnswerClient(wires) for _ in range(connections)], seconds)
+
+
+def _searches(vectors: list[list[float]], **more: object) -> Iterator[Request]:
+    """Search for vectors in turn, each time for one that was not asked for before."""
+    for vector in itertools.cycle(vectors):
+        yield _nearest([next(_FRESH), *vector[1:]], **more)
 
 
 def _write_locally(stage: Stage, made: list[Any]) -> Any:
@@ -132,8 +136,8 @@ def _nearest(vector: list[float], **more: object) -> Request:
     return Request("POST", table_path(_TABLE, "query"), json.dumps(body))
 
 
-def _rows_from(offset: int) -> Request:
-    body = {"id": [_TABLE], "vector": {"single_vector": []}, "k": _K, **({"offset": offset} if offset else {})}
+def _first_rows(**more: object) -> Request:
+    body = {"id": [_TABLE], "vector": {"single_vector": []}, "k": _K, **more}
     return Request("POST", table_path(_TABLE, "query"), json.dumps(body))
 
 

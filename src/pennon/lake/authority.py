@@ -39,6 +39,10 @@ Note = Callable[["Connection"], str]
 _ATTEMPTS = 3
 
 
+def _dropped(table: Table) -> TableNotFoundError:
+    return TableNotFoundError(f"Table {format_identifier(table.identifier)!r} was dropped.")
+
+
 class OvertakenError(ConcurrentModificationError):
     """A version could not be recorded, because it does not follow the newest one any more, or not yet."""
 
@@ -73,6 +77,15 @@ class CommitAuthority:
 
     def stage(self, table: Table, proposal: Proposal) -> Staged | Version:
         """Check a proposal: a version ready to be recorded, or the one that holds its number if it is the same."""
+        try:
+            return self._stage(table, proposal)
+        except (ConcurrentModificationError, InvalidInputError):
+            # Its files are missing, too, when the table was dropped at that moment.
+            if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
+                raise _dropped(table) from None
+            raise
+
+    def _stage(self, table: Table, proposal: Proposal) -> Staged | Version:
         folder = self._places.folder(table.location)
         branch = check_branch(proposal.branch)
         name = staged_name(table, folder, proposal)
@@ -93,7 +106,7 @@ class CommitAuthority:
         version = replace(staged.version, transaction_id=transaction_id)
         latest = versions.latest(connection, version.table_id, version.branch)
         if latest is None and tables.find_by_id(connection, version.table_id) is None:
-            raise TableNotFoundError(f"Table {format_identifier(staged.table.identifier)!r} was dropped.")
+            raise _dropped(staged.table)
         first = 1 if version.branch == MAIN else version.version
         expected = first if latest is None else latest.version + 1
         if version.version != expected or version.version == 0:
@@ -128,8 +141,7 @@ class CommitAuthority:
         try:
             recorded = self._database.write(work)
         except StillReferencedError:
-            name = format_identifier(entries[0][0].identifier)
-            raise TableNotFoundError(f"Table {name!r} was dropped.") from None
+            raise _dropped(entries[0][0]) from None
         pairs = zip(staged, recorded, strict=True)
         return [self.publish(entry, version) if isinstance(entry, Staged) else version for entry, version in pairs]
 
