@@ -100,10 +100,14 @@ class History:
         if found is None:
             return None
         try:
-            self._database.write(lambda connection: record(connection, found))
+            added = self._database.write(lambda connection: record(connection, found))
         except StillReferencedError:
             return None  # the table was dropped meanwhile
-        return found
+        if added:
+            return found
+        # Committed through Pennon in this very moment: its record knows more than storage does.
+        row = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+        return finish(self._database, self._places.folder(table.location), row) if row and row.pending else row
 
     def adopt_all(self, table: Table, branch: str) -> int:
         """Record all versions that are on storage but not in the catalog, and return how many there were."""
