@@ -1,58 +1,73 @@
-"""Servers for the races and crashes: each test has its own."""
+"""Servers for the races and crashes. Starting one takes seconds, so tests share them and use names of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.crashing import Crash
+from tests.chaos.crashing import Mortal
 from tests.clients.lakes import Lake, s3_arguments
+from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
     from tests.support.s3 import S3Root, S3Server
 
-#: Starts as many servers as asked for, all on the same catalog and storage.
-StartLakes = Callable[[int], list[Lake]]
+#: Returns a running server that can be killed from within, by the kind of its catalog and storage.
+FindMortal = Callable[[str], Mortal]
+SQLITE, POSTGRESQL, BUCKET = "sqlite", "postgresql", "postgresql and s3"
 
 
-class PlanCrash(Protocol):
-    """Prepare a server that dies at a step, on a folder and with the embedded catalog unless told otherwise."""
+def database_arguments(request: pytest.FixtureRequest, kind: str) -> list[str]:
+    """Return the arguments of a server on an empty catalog of a kind."""
+    if kind == SQLITE:
+        return []
+    postgres = request.getfixturevalue("postgres_server")
+    return ["--database", postgres.url(postgres.create_database())]
 
-    def __call__(
-        self, fault: str, arguments: Sequence[str] = (), *, s3: S3Server | None = None, lease_millis: int = 0
-    ) -> Crash: ...
+
+@pytest.fixture(scope="session")
+def mortal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FindMortal]:
+    """Servers that die and live again, one of each kind that is asked for."""
+    started: dict[str, Mortal] = {}
+
+    def find(kind: str) -> Mortal:
+        if kind not in started:
+            arguments, s3 = database_arguments(request, kind), None
+            if kind == BUCKET:
+                s3 = request.getfixturevalue("s3_server")
+                arguments += s3_arguments(s3.create_root())
+            started[kind] = Mortal(tmp_path_factory.mktemp("mortal"), *arguments, s3=s3)
+        server = started[kind].server
+        if server._process is None or server.returncode is not None:
+            server.start()  # for the first time, or because a test failed before it did
+        return started[kind]
+
+    yield find
+    for each in started.values():
+        each.close()
 
 
-@pytest.fixture
-def start_lakes(catalog_url: str, tmp_path: Path, start_pennon: StartPennon) -> StartLakes:
-    """Servers on a folder; the test runs once on each kind of catalog."""
-
-    def start(count: int) -> list[Lake]:
-        arguments = ["--database", catalog_url, "--processes", "1"]
-        return [Lake(start_pennon(*arguments, directory=tmp_path / "lake")) for _ in range(count)]
-
-    return start
+@pytest.fixture(scope="session", params=[SQLITE, POSTGRESQL])
+def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Lake]]:
+    """Two servers on one catalog and one folder; the test runs once on each kind of catalog."""
+    directory = tmp_path_factory.mktemp("twins")
+    arguments = ["--processes", "1", *database_arguments(request, request.param)]
+    with ExitStack() as stack:
+        yield [Lake(stack.enter_context(PennonProcess(directory, *arguments))) for _ in range(2)]
 
 
 @pytest.fixture
 def s3_lake(s3_server: S3Server, s3_root: S3Root, start_pennon: StartPennon) -> Lake:
     """A server on object storage, with the embedded catalog."""
-    return Lake(start_pennon(*s3_arguments(s3_root)), s3_root.options, s3_server)
+    return Lake(start_pennon("--processes", "1", *s3_arguments(s3_root)), s3_root.options, s3_server)
 
 
 @pytest.fixture
-def plan_crash(tmp_path: Path) -> Iterator[PlanCrash]:
-    """A function that prepares servers that die; all are ended with the test."""
-    planned: list[Crash] = []
-
-    def plan(fault: str, arguments: Sequence[str] = (), *, s3: S3Server | None = None, lease_millis: int = 0) -> Crash:
-        planned.append(Crash(tmp_path / "lake", fault, arguments, s3=s3, lease_millis=lease_millis))
-        return planned[-1]
-
-    yield plan
-    for crash in planned:
-        crash.close()
+def name() -> str:
+    """A name that no other test has."""
+    return f"t{secrets.token_hex(6)}"

@@ -1,7 +1,7 @@
-"""``python -m tests.chaos.faulty_server serve …``: the real server, and a step at which it dies as by ``kill -9``.
+"""``python -m tests.chaos.faulty_server serve …``: the real server, with steps at which it dies as by ``kill -9``.
 
-The variable ``FAULT`` names the step, such as ``before pennon.lake.authority:CommitAuthority.publish``. It is harmless
-until the file that ``FAULT_ARMED`` names is there; the number in it tells at which time the step is the last.
+The steps are harmless until the file that ``FAULT_ARMED`` names is there. It holds a number and a step, such as
+``1 before pennon.lake.authority:CommitAuthority.publish``: the number of times that step is reached in this life.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.faults import FAULTS
+
 
 class Fault:
-    """Counts the times a step is reached once it is armed, and ends the process at the last."""
+    """Counts how often a step is reached once it is armed, and ends the process at the last."""
 
-    def __init__(self, armed: Path) -> None:
+    def __init__(self, step: str, armed: Path) -> None:
+        self._step = step
         self._armed = armed
         self._lock = threading.Lock()
         self._reached = 0
@@ -29,45 +32,43 @@ class Fault:
         with self._lock:
             if not self._armed.exists():
                 return
-            self._reached += 1
-            if self._reached == int(self._armed.read_text(encoding="utf-8")):
+            times, _, step = self._armed.read_text(encoding="utf-8").partition(" ")
+            self._reached += step == self._step
+            if self._reached == int(times):
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def install(self) -> None:
+        """Put the step where its description says."""
+        when, target = self._step.split()
+        module, _, path = target.partition(":")
+        *owners, name = path.split(".")
+        owner: Any = importlib.import_module(module)
+        for each in owners:
+            owner = getattr(owner, each)
+        setattr(owner, name, self._wrap(getattr(owner, name), when))
 
-def wrap(original: Callable[..., Any], fault: Fault, when: str) -> Callable[..., Any]:
-    """Return a function that comes to the step before or after it does what the original does."""
+    def _wrap(self, original: Callable[..., Any], when: str) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(*arguments: Any, **options: Any) -> Any:
+            if when == "before":
+                self.reach()
+            result = original(*arguments, **options)
+            if when == "after":
+                self.reach()
+            return result
 
-    @functools.wraps(original)
-    def step(*arguments: Any, **options: Any) -> Any:
-        if when == "before":
-            fault.reach()
-        result = original(*arguments, **options)
-        if when == "after":
-            fault.reach()
-        return result
-
-    return step
-
-
-def install(description: str, fault: Fault) -> None:
-    """Put the step where it is described to be."""
-    when, target = description.split()
-    module, _, path = target.partition(":")
-    *owners, name = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for each in owners:
-        owner = getattr(owner, each)
-    setattr(owner, name, wrap(getattr(owner, name), fault, when))
+        return step
 
 
 def main() -> None:
-    """Install the fault and be the ``pennon`` command."""
+    """Install the faults and be the ``pennon`` command."""
     from pennon.cli.main import main as pennon
     from pennon.lake import removal
 
     # What a process removes is its own for a while, even when it is dead; most tests need not wait for that.
-    removal._LEASE_MILLIS = int(os.environ.get("FAULT_LEASE_MILLIS", "0"))
-    install(os.environ["FAULT"], Fault(Path(os.environ["FAULT_ARMED"])))
+    removal._LEASE_MILLIS = int(os.environ["FAULT_LEASE_MILLIS"])
+    for step in FAULTS:
+        Fault(step, Path(os.environ["FAULT_ARMED"])).install()
     pennon()
 
 

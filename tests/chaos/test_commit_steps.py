@@ -252,18 +252,24 @@ class CommitSteps(RuleBasedStateMachine):
         assert set(self.recorded) <= set(self.seen), "what was recorded is not in place"
 
 
-def run(examples: int, steps: int) -> None:
+def run(examples: int, steps: int, *, anew: bool) -> None:
+    """Try sequences of steps: other ones each time, or always the same."""
     chosen = settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=not anew,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(CommitSteps, settings=chosen)
 
 
 def test_the_steps_of_commits_may_come_in_any_order() -> None:
-    run(examples=60, steps=40)
+    run(examples=60, steps=40, anew=False)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_steps_of_many_more_commits_may_come_in_any_order() -> None:
-    run(examples=1500, steps=60)
+    run(examples=1500, steps=60, anew=True)

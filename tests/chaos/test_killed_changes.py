@@ -6,176 +6,150 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.clients.lakes import ClientTable, Lake, rows
+from tests.chaos import faults
+from tests.chaos.conftest import POSTGRESQL, SQLITE
+from tests.chaos.crashing import Mortal
+from tests.clients.lakes import ClientTable, rows
 from tests.clients.staging import Stager
 from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-    from tests.chaos.conftest import PlanCrash
-    from tests.chaos.crashing import Crash
+    from tests.chaos.conftest import FindMortal
 
-ANSWER = "before pennon.server.exchange:Exchange.answer"
-RECORD = "after pennon.lake.authority:CommitAuthority.record"
-PUBLISH = "before pennon.lake.authority:CommitAuthority.publish"
-SCHEDULE = "after pennon.lake.removal:Removal.schedule"
-REMOVE = "before pennon.lake.removal:Removal.remove"
-RMTREE = "before shutil:rmtree"
-FORGET = "before pennon.catalog.garbage:remove"
+on_each_catalog = pytest.mark.parametrize("kind", [SQLITE, POSTGRESQL])
 
 
-@pytest.fixture
-def catalog_arguments(catalog_url: str) -> list[str]:
-    return ["--database", catalog_url]
-
-
-def tables_of(lake: Lake, *names: str) -> list[ClientTable]:
-    client = lake.connect()
-    return [ClientTable(lake, client, *name.split("$")) for name in names]
-
-
-def start_with(crash: Crash, *names: str) -> list[ClientTable]:
-    """Start the server that is to die, with tables of ten rows."""
-    lake = crash.start()
-    with RestClient(lake.url) as http:
-        for space in sorted({name.split("$")[0] for name in names if "$" in name}):
-            http.post(f"/v1/namespace/{space}/create")
-    tables = tables_of(lake, *names)
+def make_tables(mortal: Mortal, space: str, *names: str) -> list[ClientTable]:
+    """Make a namespace and tables of ten rows in it."""
+    assert mortal.status(f"/v1/namespace/{space}/create") == 200
+    tables = [mortal.table(space, name) for name in names]
     for table in tables:
         table.write(rows(10), "create")
     return tables
 
 
-def status_of(lake: Lake, path: str, body: Any = None) -> int:
-    with RestClient(lake.url) as http:
-        return http.raw.post(path, json=body or {}).status_code
+def tables_in(mortal: Mortal, space: str) -> list[str]:
+    with RestClient(mortal.server.url) as http:
+        return list(http.get(f"/v1/namespace/{space}/table/list")["tables"])
 
 
-def test_a_table_is_still_there_when_its_drop_was_not_recorded(
-    plan_crash: PlanCrash, catalog_arguments: Sequence[str]
-) -> None:
-    crash = plan_crash(SCHEDULE, catalog_arguments)
-    start_with(crash, "t")
-    crash.arm()
-    assert crash.post("/v1/table/t/drop", {}) is None
-    (table,) = tables_of(crash.recover(), "t")
-    table.check(version=1, ids=range(10))
-    assert status_of(table.lake, "/v1/table/t/drop") == 200
+def trash_of(mortal: Mortal) -> list[Path]:
+    return list((mortal.server.directory / ".pennon-trash").glob("*"))
+
+
+@on_each_catalog
+def test_a_table_is_still_there_when_its_drop_was_not_recorded(mortal: FindMortal, name: str, kind: str) -> None:
+    server = mortal(kind)
+    server.table(name).write(rows(10), "create")
+    server.arm(faults.SCHEDULE)
+    assert server.post(f"/v1/table/{name}/drop", {}) is None
+    server.recover()
+    server.table(name).check(version=1, ids=range(10))
+    assert server.status(f"/v1/table/{name}/drop") == 200
 
 
 @pytest.mark.parametrize(
-    ("fault", "name"),
+    ("step", "root"),
     [
-        (REMOVE, "t"),
-        (REMOVE, "space$t"),
-        (RMTREE, "t"),
-        (RMTREE, "space$t"),
-        (FORGET, "t"),
-        (ANSWER, "t"),
+        (faults.REMOVE, True),
+        (faults.REMOVE, False),
+        (faults.REMOVE_TREE, True),
+        (faults.FORGET, True),
+        (faults.ANSWER, True),
     ],
 )
 def test_a_dropped_table_is_gone_with_its_files_and_its_name_is_free(
-    plan_crash: PlanCrash, fault: str, name: str
+    mortal: FindMortal, name: str, step: str, root: bool
 ) -> None:
-    crash = plan_crash(fault)
-    (table,) = start_with(crash, name)
+    server = mortal(SQLITE)
+    identifier = [name] if root else [name, "t"]
+    if not root:
+        assert server.status(f"/v1/namespace/{name}/create") == 200
+    table = server.table(*identifier)
+    table.write(rows(10), "create")
     location = table.location
-    crash.arm()
-    assert crash.post(f"/v1/table/{name}/drop", {}) is None
-    lake = crash.recover()
-    assert status_of(lake, f"/v1/table/{name}/describe") == 404
-    (table,) = tables_of(lake, name)
+    server.arm(step)
+    assert server.post(f"/v1/table/{'$'.join(identifier)}/drop", {}) is None
+    server.recover()
+    assert server.status(f"/v1/table/{'$'.join(identifier)}/describe") == 404
+    table = server.table(*identifier)
     table.write(rows(5), "create")
     table.check(version=1, ids=range(5))
-    directory = lake.server.directory
     if table.location != location:
-        wait_until(lambda: lake.is_empty(location), "the files of the dropped table are gone")
-    wait_until(lambda: not any((directory / ".pennon-trash").glob("*")), "nothing is left in the trash")
+        wait_until(lambda: server.lake.is_empty(location), "the files of the dropped table are gone")
+    wait_until(lambda: not trash_of(server), "nothing is left in the trash")
     table.check(version=1, ids=range(5))
 
 
-@pytest.mark.parametrize("fault", [REMOVE, FORGET], ids=["before its files go", "after its files went"])
-def test_a_name_is_free_while_what_a_dead_process_was_removing_is_still_its_own(
-    plan_crash: PlanCrash, fault: str
-) -> None:
-    crash = plan_crash(fault, lease_millis=600_000)
-    start_with(crash, "t")
-    crash.arm()
-    assert crash.post("/v1/table/t/drop", {}) is None
-    (table,) = tables_of(crash.recover(), "t")
-    table.write(rows(5), "create")
-    table.check(version=1, ids=range(5))
+def test_a_name_is_free_while_what_a_dead_process_was_removing_is_still_its_own(tmp_path: Path) -> None:
+    server = Mortal(tmp_path, lease_millis=600_000)
+    server.server.start()
+    try:
+        server.table("t").write(rows(10), "create")
+        server.arm(faults.FORGET)
+        assert server.post("/v1/table/t/drop", {}) is None
+        server.recover()
+        server.table("t").write(rows(5), "create")
+        server.table("t").check(version=1, ids=range(5))
+    finally:
+        server.close()
 
 
-@pytest.mark.parametrize(
-    ("fault", "happened"),
-    [("after pennon.catalog.tables:insert", False), (ANSWER, True)],
-    ids=["inside the transaction", "unanswered"],
-)
-def test_a_table_is_declared_or_not(
-    plan_crash: PlanCrash, catalog_arguments: Sequence[str], fault: str, happened: bool
-) -> None:
-    crash = plan_crash(fault, catalog_arguments)
-    start_with(crash, "space$other")
-    crash.arm()
-    assert crash.post("/v1/table/space$t/declare", {}) is None
-    lake = crash.recover()
-    with RestClient(lake.url) as http:
-        listed = http.get("/v1/namespace/space/table/list")["tables"]
-    assert listed == (["other", "t"] if happened else ["other"])
-    assert status_of(lake, "/v1/table/space$t/declare") == (409 if happened else 200)
+@on_each_catalog
+@pytest.mark.parametrize(("step", "happened"), [(faults.INSERT, False), (faults.ANSWER, True)])
+def test_a_table_is_declared_or_not(mortal: FindMortal, name: str, kind: str, step: str, happened: bool) -> None:
+    server = mortal(kind)
+    assert server.status(f"/v1/namespace/{name}/create") == 200
+    server.arm(step)
+    assert server.post(f"/v1/table/{name}$t/declare", {}) is None
+    server.recover()
+    assert tables_in(server, name) == (["t"] if happened else [])
+    assert server.status(f"/v1/table/{name}$t/declare") == (409 if happened else 200)
 
 
-@pytest.mark.parametrize(
-    ("fault", "happened"),
-    [("after pennon.catalog.tables:rename", False), (ANSWER, True)],
-    ids=["inside the transaction", "unanswered"],
-)
-def test_a_table_is_renamed_or_not(
-    plan_crash: PlanCrash, catalog_arguments: Sequence[str], fault: str, happened: bool
-) -> None:
-    crash = plan_crash(fault, catalog_arguments)
-    start_with(crash, "space$t")
-    crash.arm()
-    assert crash.post("/v1/table/space$t/rename", {"new_table_name": "renamed"}) is None
-    lake = crash.recover()
-    with RestClient(lake.url) as http:
-        (listed,) = http.get("/v1/namespace/space/table/list")["tables"]
-    assert listed == ("renamed" if happened else "t")
-    (table,) = tables_of(lake, f"space${listed}")
+@on_each_catalog
+@pytest.mark.parametrize(("step", "happened"), [(faults.RENAME, False), (faults.ANSWER, True)])
+def test_a_table_is_renamed_or_not(mortal: FindMortal, name: str, kind: str, step: str, happened: bool) -> None:
+    server = mortal(kind)
+    make_tables(server, name, "t")
+    server.arm(step)
+    assert server.post(f"/v1/table/{name}$t/rename", {"new_table_name": "renamed"}) is None
+    server.recover()
+    (found,) = tables_in(server, name)
+    assert found == ("renamed" if happened else "t")
+    table = server.table(name, found)
     table.check(version=1, ids=range(10))
     table.write(rows(10, 20))
     table.check(version=2, ids=range(20))
 
 
 @pytest.mark.parametrize(
-    ("fault", "times", "happened"),
-    [(RECORD, 2, False), (PUBLISH, 1, True), (PUBLISH, 2, True)],
+    ("step", "times", "happened"),
+    [(faults.RECORD, 2, False), (faults.PUBLISH, 1, True), (faults.PUBLISH, 2, True)],
     ids=["inside the transaction", "none in place", "one in place"],
 )
 @pytest.mark.parametrize("kind", ["batch-create", "batch-commit"])
 def test_a_batch_happens_whole_or_not_at_all(
-    plan_crash: PlanCrash, kind: str, fault: str, times: int, happened: bool
+    mortal: FindMortal, name: str, kind: str, step: str, times: int, happened: bool
 ) -> None:
-    crash = plan_crash(fault)
-    tables = start_with(crash, "space$a", "space$b")
+    server = mortal(SQLITE)
+    tables = make_tables(server, name, "a", "b")
     requests = [Stager(each.lake, each.location).append(rows(10, 20)).request(each.id) for each in tables]
-    body: dict[str, Any] = {"entries": requests}
-    path = "/v1/table/version/batch-create"
+    entries: dict[str, Any] = {"entries": requests}
+    path, body = "/v1/table/version/batch-create", entries
     if kind == "batch-commit":
-        declare = {"declare_table": {"id": ["space", "new"]}}
-        body = {"operations": [declare, *({"create_table_version": request} for request in requests)]}
+        declare = {"declare_table": {"id": [name, "new"]}}
         path = "/v1/table/batch-commit"
-    crash.arm(times)
-    assert crash.post(path, body) is None
-    tables = tables_of(crash.recover(), "space$a", "space$b")
-    lake = tables[0].lake
+        body = {"operations": [declare, *({"create_table_version": request} for request in requests)]}
+    server.arm(step, times)
+    assert server.post(path, body) is None
+    server.recover()
     assert [table.recorded() for table in tables] == [[1, 2] if happened else [1]] * 2
-    declared = happened and kind == "batch-commit"
-    assert status_of(lake, "/v1/table/space$new/exists") == (200 if declared else 404)
-    assert status_of(lake, "/v1/table/version/batch-create", {"entries": requests}) == 200
+    assert tables_in(server, name) == (["a", "b", "new"] if happened and kind == "batch-commit" else ["a", "b"])
+    assert server.status("/v1/table/version/batch-create", entries) == 200
     for table in tables:
         table.check(version=2, ids=range(20))
         table.write(rows(20, 30))
@@ -183,26 +157,29 @@ def test_a_batch_happens_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize(
-    ("fault", "times", "happened"),
-    [(SCHEDULE, 2, False), (REMOVE, 1, True), ("before pennon.lake.local:LocalFolder.remove_all", 2, True)],
-    ids=["inside the transaction", "before the files go", "while the files go"],
+    ("kind", "step", "times", "happened"),
+    [
+        (SQLITE, faults.SCHEDULE, 2, False),
+        (POSTGRESQL, faults.SCHEDULE, 2, False),
+        (SQLITE, faults.REMOVE, 1, True),
+        (POSTGRESQL, faults.REMOVE_FOLDER, 2, True),
+    ],
 )
 def test_a_cascade_takes_all_or_nothing(
-    plan_crash: PlanCrash, catalog_arguments: Sequence[str], fault: str, times: int, happened: bool
+    mortal: FindMortal, name: str, kind: str, step: str, times: int, happened: bool
 ) -> None:
-    names = ["space$a", "space$b", "space$c"]
-    crash = plan_crash(fault, catalog_arguments)
-    tables = start_with(crash, *names)
+    server = mortal(kind)
+    tables = make_tables(server, name, "a", "b", "c")
     locations = [table.location for table in tables]
-    crash.arm(times)
-    assert crash.post("/v1/namespace/space/drop", {"behavior": "Cascade"}) is None
-    lake = crash.recover()
+    server.arm(step, times)
+    cascade = {"behavior": "Cascade"}
+    assert server.post(f"/v1/namespace/{name}/drop", cascade) is None
+    server.recover()
     if not happened:
-        for table in tables_of(lake, *names):
+        for table in tables:
             table.check(version=1, ids=range(10))
-        assert status_of(lake, "/v1/namespace/space/drop", {"behavior": "Cascade"}) == 200
-    assert status_of(lake, "/v1/namespace/space/exists") == 404
-    wait_until(lambda: all(lake.is_empty(place) for place in locations), "the files of all tables are gone")
-    assert status_of(lake, "/v1/namespace/space/create") == 200
-    with RestClient(lake.url) as http:
-        assert http.get("/v1/namespace/space/table/list")["tables"] == []
+        assert server.status(f"/v1/namespace/{name}/drop", cascade) == 200
+    assert server.status(f"/v1/namespace/{name}/exists") == 404
+    wait_until(lambda: all(server.lake.is_empty(place) for place in locations), "the files of all tables are gone")
+    assert server.status(f"/v1/namespace/{name}/create") == 200
+    assert tables_in(server, name) == []

@@ -146,6 +146,18 @@ def test_a_replay_that_overtakes_the_original_takes_nothing_from_it(
     assert numbers(pennon) == [1, 2]
 
 
+def test_a_replay_is_known_when_the_original_comes_between_two_looks(
+    pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog is asked before the original is recorded, and storage after it is in place."""
+    request = stage(table, 2)
+    before(monkeypatch, pennon.house.history, "_on_storage", lambda: pennon.create_table_version(request))
+    answer = pennon.create_table_version(request)
+    assert answer.version is not None
+    assert answer.version.version == 2
+    assert numbers(pennon) == [1, 2]
+
+
 def test_a_branch_made_again_while_the_old_one_is_forgotten_stays(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,19 +178,22 @@ def test_a_branch_made_again_while_the_old_one_is_forgotten_stays(
 def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
     pennon: PennonNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Declared before the drop is recorded, inserted after it, and written before the old files go."""
-    pennon.declare_table(ln.DeclareTableRequest(id=["t"]))
+    """Planned before another of its name came and went, inserted after that, and written before the old files go."""
     planned, dropped, written = threading.Event(), threading.Event(), threading.Event()
     plan, remove = pennon.plan_table, pennon.house.removal.remove
 
+    def in_main_thread() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
     def plan_slowly(*arguments: Any, **options: Any) -> Any:
         found = plan(*arguments, **options)
-        planned.set()
-        assert dropped.wait(SECONDS)
+        if not in_main_thread():
+            planned.set()
+            assert dropped.wait(SECONDS)
         return found
 
     def remove_slowly(locations: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if in_main_thread():
             dropped.set()
             assert written.wait(SECONDS)
         remove(locations)
@@ -194,7 +209,24 @@ def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
     with ThreadPoolExecutor(1) as other:
         taking = other.submit(take_the_name)
         assert planned.wait(SECONDS)
+        pennon.declare_table(ln.DeclareTableRequest(id=["t"]))
         pennon.drop_table(ln.DropTableRequest(id=["t"]))
         taking.result(SECONDS)
     found = lance.dataset(namespace_client=pennon, table_id=["t"])
     assert ids_of(found.to_table()) == list(range(100, 105))
+
+
+def test_a_clone_that_cannot_have_its_name_leaves_the_files_of_who_has_it(pennon: PennonNamespace) -> None:
+    lance.write_dataset(rows(10), namespace_client=pennon, table_id=["source"], mode="create")
+    location = pennon.declare_table(ln.DeclareTableRequest(id=["t"])).location
+    assert location is not None
+    # A client of the declared table has begun to write.
+    begun = Path(location, "data", "begun.lance")
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"rows")
+    source = pennon.find_table(("source",))
+    with pytest.raises(ln.TableAlreadyExistsError):
+        pennon.clone_table(("t",), source.location, None, None, shallow=False)
+    assert begun.read_bytes() == b"rows"
+    described = pennon.describe_table(ln.DescribeTableRequest(id=["t"], check_declared=True))
+    assert described.is_only_declared

@@ -14,8 +14,6 @@ from tests.support.rest import RestClient
 if TYPE_CHECKING:
     import httpx
 
-    from tests.chaos.conftest import StartLakes
-
 WRITERS = 64
 CONFLICT = 14
 
@@ -31,9 +29,9 @@ def propose(http: RestClient, table: ClientTable, staged: Staged) -> httpx.Respo
 class Race:
     """Writers that each hold a staged manifest of the same version, spread over servers."""
 
-    def __init__(self, lakes: list[Lake], stack: ExitStack, writers: int = WRITERS) -> None:
+    def __init__(self, lakes: list[Lake], stack: ExitStack, name: str, writers: int = WRITERS) -> None:
         self.clients = [stack.enter_context(RestClient(lake.url)) for lake in lakes]
-        self.table = ClientTable(lakes[0], lakes[0].connect(), "raced")
+        self.table = ClientTable(lakes[0], lakes[0].connect(), name)
         self.table.write(rows(10), "create")
         stager = Stager(lakes[0], self.table.location)
         self.staged = [stager.append(rows(100 + number, 101 + number)) for number in range(writers)]
@@ -69,21 +67,21 @@ class Race:
         self.table.check(version=2, ids=[*range(10), 100 + winners[0]])
 
 
-def test_one_of_many_writers_wins_and_every_loser_sees_the_winner(start_lakes: StartLakes) -> None:
+def test_one_of_many_writers_wins_and_every_loser_sees_the_winner(twins: list[Lake], name: str) -> None:
     with ExitStack() as stack:
-        race = Race(start_lakes(2), stack)
+        race = Race(twins, stack, name)
         race.check(race.run())
 
 
-def test_the_same_holds_on_object_storage(s3_lake: Lake) -> None:
+def test_the_same_holds_on_object_storage(s3_lake: Lake, name: str) -> None:
     with ExitStack() as stack:
-        race = Race([s3_lake], stack, writers=16)
+        race = Race([s3_lake], stack, name, writers=16)
         race.check(race.run())
 
 
-def test_racing_replays_of_one_commit_all_succeed(start_lakes: StartLakes) -> None:
+def test_racing_replays_of_one_commit_all_succeed(twins: list[Lake], name: str) -> None:
     with ExitStack() as stack:
-        race = Race(start_lakes(1), stack, writers=1)
+        race = Race(twins, stack, name, writers=1)
         race.staged *= 16
         answers = [answer for answer, _ in race.run()]
         assert [answer.status_code for answer in answers] == [200] * 16
@@ -91,36 +89,35 @@ def test_racing_replays_of_one_commit_all_succeed(start_lakes: StartLakes) -> No
         race.table.check(version=2, ids=[*range(10), 100])
 
 
-def test_one_of_many_who_create_the_same_table_does(start_lakes: StartLakes) -> None:
+def test_one_of_many_who_create_the_same_table_does(twins: list[Lake], name: str) -> None:
     with ExitStack() as stack:
-        lakes = start_lakes(2)
-        clients = [stack.enter_context(RestClient(lake.url)) for lake in lakes]
+        clients = [stack.enter_context(RestClient(lake.url)) for lake in twins]
         start = threading.Barrier(8)
 
         def create(number: int) -> httpx.Response:
             body = arrow_stream(rows(number * 10, number * 10 + 10))
             start.wait(timeout=60)
-            return clients[number % 2].raw.post("/v1/table/made/create?delimiter=%24", content=body, headers=ARROW)
+            return clients[number % 2].raw.post(f"/v1/table/{name}/create?delimiter=%24", content=body, headers=ARROW)
 
         with ThreadPoolExecutor(8) as threads:
             answers = list(threads.map(create, range(8)))
         assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
         winner = next(number for number, answer in enumerate(answers) if answer.status_code == 200)
-        table = ClientTable(lakes[0], lakes[0].connect(), "made")
+        table = ClientTable(twins[0], twins[0].connect(), name)
         table.check(version=1, ids=range(winner * 10, winner * 10 + 10))
 
 
-def test_rows_appended_through_the_server_and_beside_it_all_arrive(start_lakes: StartLakes) -> None:
+def test_rows_appended_through_the_server_and_beside_it_all_arrive(twins: list[Lake], name: str) -> None:
     with ExitStack() as stack:
-        lakes = start_lakes(2)
-        clients = [stack.enter_context(RestClient(lake.url)) for lake in lakes]
-        tables = [ClientTable(lake, lake.connect(), "t") for lake in lakes]
+        clients = [stack.enter_context(RestClient(lake.url)) for lake in twins]
+        tables = [ClientTable(lake, lake.connect(), name) for lake in twins]
         tables[0].write(rows(0), "create")
+        path = f"/v1/table/{name}/insert?delimiter=%24"
 
         def insert(number: int) -> None:
             for step in range(5):
                 body = arrow_stream(rows(number * 5 + step, number * 5 + step + 1))
-                answer = clients[number % 2].raw.post("/v1/table/t/insert?delimiter=%24", content=body, headers=ARROW)
+                answer = clients[number % 2].raw.post(path, content=body, headers=ARROW)
                 assert answer.status_code == 200, answer.text
 
         def append(number: int) -> None:

@@ -13,6 +13,7 @@ from pennon.catalog import keys, open_database
 from pennon.catalog.schema import migrate
 from pennon.core.caller import Role
 from tests.clients.lakes import ClientTable, Lake, rows
+from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +46,6 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 
 @pytest.fixture(scope="module")
 def lake(secrets: tuple[Path, dict[str, str]]) -> Iterator[Lake]:
-    from tests.support.server import PennonProcess
-
     with PennonProcess(secrets[0]) as server:
         yield Lake(server)
 

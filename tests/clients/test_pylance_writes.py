@@ -216,3 +216,10 @@ def test_a_client_with_its_own_credentials_needs_none_from_the_server(written: C
     assert described.location is not None
     direct = lance.dataset(described.location, storage_options=lake.options)
     assert direct.count_rows() == 300
+
+
+def test_rows_that_were_written_around_pennon_are_kept_by_the_next_commit(written: ClientTable) -> None:
+    lance.write_dataset(rows(300, 310), written.location, mode="append", storage_options=written.lake.options)
+    lance.write_dataset(rows(310, 320), written.location, mode="append", storage_options=written.lake.options)
+    assert written.write(rows(320, 330)).version == 5
+    written.check(version=5, ids=range(330))

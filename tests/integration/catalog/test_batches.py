@@ -73,9 +73,13 @@ class TestCreatingVersions:
         described = three("DescribeTransaction", answer.transaction_id)
         assert described.status == "Succeeded"
 
-    @pytest.mark.parametrize("position", [0, 1, 2])
-    @pytest.mark.parametrize("defect", ["gap", "size", "path", "missing table", "missing file", "taken"])
-    def test_one_bad_entry_leaves_nothing(self, three: Lake, position: int, defect: str) -> None:
+    @pytest.mark.parametrize("position", [0, 2])
+    def test_one_bad_entry_leaves_nothing(self, three: Lake, position: int) -> None:
+        for defect in ("gap", "size", "path", "missing table", "missing file", "taken"):
+            self.refuse(three, position, defect)
+
+    @staticmethod
+    def refuse(three: Lake, position: int, defect: str) -> None:
         names = ["t", "a$t", "a$u"]
         entries = [entry(name, three.stage(name)) for name in names]
         bad = entries[position]
@@ -91,7 +95,6 @@ class TestCreatingVersions:
             bad["manifest_path"] = bad["manifest_path"][:-4] + "0000"
         else:
             three.write(names[position], mode="append")
-            (three.root.parent / "marker").touch()
         before = three.records()
         with pytest.raises(LanceNamespaceError):
             create(three, *entries)
@@ -171,9 +174,11 @@ class TestCommitting:
         ]
         assert all(three("DescribeTransaction", one).status == "Succeeded" for one in ids)
 
-    @pytest.mark.parametrize(
-        ("bad", "error"),
-        [
+    @pytest.mark.parametrize("last", [True, False])
+    def test_one_bad_operation_leaves_nothing(self, three: Lake, last: bool) -> None:
+        good = [declared("a$new"), versioned("t", three.stage("t")), deleted("a$t", 1, 2), deregistered("a$u")]
+        before = three.state()
+        wrong: list[tuple[dict[str, Any], type[Exception]]] = [
             (declared("t"), TableAlreadyExistsError),
             (declared("nope$t"), NamespaceNotFoundError),
             (declared("x", location="/etc/x"), InvalidInputError),
@@ -182,17 +187,11 @@ class TestCommitting:
             (deleted("nope", 0, 1), TableNotFoundError),
             ({}, InvalidInputError),
             ({**declared("x"), **deregistered("t")}, InvalidInputError),
-        ],
-    )
-    @pytest.mark.parametrize("last", [True, False])
-    def test_one_bad_operation_leaves_nothing(
-        self, three: Lake, bad: dict[str, Any], error: type[Exception], last: bool
-    ) -> None:
-        good = [declared("a$new"), versioned("t", three.stage("t")), deleted("a$t", 1, 2), deregistered("a$u")]
-        before = three.state()
-        with pytest.raises(error):
-            commit(three, *([*good, bad] if last else [bad, *good]))
-        assert three.state() == before
+        ]
+        for bad, error in wrong:
+            with pytest.raises(error):
+                commit(three, *([*good, bad] if last else [bad, *good]))
+            assert three.state() == before
 
     def test_operations_that_contradict_each_other_leave_nothing(self, three: Lake) -> None:
         staged, other = three.stage("t"), three.stage("t", rows(3))

@@ -32,16 +32,19 @@ def another(staged: Staged) -> Staged:
     return Staged(Path(shutil.copy(staged.file, staged.file.with_name(name))), staged.version)
 
 
-@pytest.fixture(params=["t", "a$t"])
-def table(request: pytest.FixtureRequest, lake: Lake) -> str:
-    """A table of one version, in the root or in a namespace."""
+@pytest.fixture
+def table(lake: Lake) -> str:
+    """A table of one version."""
     lake("CreateNamespace", "a")
-    lake.write(request.param)
-    return str(request.param)
+    lake.write("a$t")
+    return "a$t"
 
 
 class TestCommitting:
+    @pytest.mark.parametrize("table", ["t", "a$t"])
     def test_a_staged_version_becomes_the_newest(self, lake: Lake, table: str) -> None:
+        lake("CreateNamespace", "a")
+        lake.write(table)
         staged = lake.stage(table)
         tag, size = tag_of(staged.file), staged.file.stat().st_size
         answer = lake.commit(table, staged, metadata={"by": "ada"})
@@ -76,11 +79,10 @@ class TestCommitting:
         lake.commit(table, staged, manifest_path=f"/{staged.path}", e_tag=f"W/{tag_of(staged.file)}")
         assert lake.latest(table) == 2
 
-    @pytest.mark.parametrize("scheme", ["V1", "v1"])
-    def test_tables_of_the_older_naming_scheme_keep_it(self, lake: Lake, scheme: str) -> None:
+    def test_tables_of_the_older_naming_scheme_keep_it(self, lake: Lake) -> None:
         folder = Path(lake("DeclareTable", "t").location)
-        lake.commit("t", stage_in(folder, scheme="V1"), naming_scheme=scheme)
-        lake.commit("t", stage_in(folder, scheme="V1"), naming_scheme=scheme)
+        for scheme in ("V1", "v1"):
+            lake.commit("t", stage_in(folder, scheme="V1"), naming_scheme=scheme)
         assert {file.name for file in (folder / "_versions").glob("*.manifest")} == {"1.manifest", "2.manifest"}
         assert lance.dataset(folder).count_rows() == 4
 
@@ -173,12 +175,12 @@ def die_after_the_record(lake: Lake, table: str, staged: Staged) -> None:
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("number", [0, 1, 3, 9, 2**62, 2**63, 2**64 - 1])
-    def test_a_number_that_does_not_follow_is_refused(self, lake: Lake, table: str, number: int) -> None:
+    def test_a_number_that_does_not_follow_is_refused(self, lake: Lake, table: str) -> None:
         staged = lake.stage(table)
         before = lake.state()
-        with pytest.raises((ConcurrentModificationError, InvalidInputError)):
-            lake.commit(table, staged, version=number)
+        for number in (0, 1, 3, 9, 2**62, 2**63, 2**64 - 1):
+            with pytest.raises((ConcurrentModificationError, InvalidInputError)):
+                lake.commit(table, staged, version=number)
         assert lake.state() == before
 
     def test_a_gap_is_a_conflict(self, lake: Lake, table: str) -> None:

@@ -48,11 +48,11 @@ class TestVersions:
     def test_any_version_can_be_described(self, written: Lake) -> None:
         assert [written("DescribeTable", "t", version=number).version for number in (1, 2, 3)] == [1, 2, 3]
 
-    @pytest.mark.parametrize("detailed", [False, True])
-    def test_a_version_that_does_not_exist_is_said_to_be_missing(self, written: Lake, detailed: bool) -> None:
+    def test_a_version_that_does_not_exist_is_said_to_be_missing(self, written: Lake) -> None:
         for number in (0, 4, 99, *BEYOND):
-            with pytest.raises(TableVersionNotFoundError, match=f"no version {number}"):
-                written("DescribeTable", "t", version=number, load_detailed_metadata=detailed)
+            for detailed in (False, True):
+                with pytest.raises(TableVersionNotFoundError, match=f"no version {number}"):
+                    written("DescribeTable", "t", version=number, load_detailed_metadata=detailed)
             with pytest.raises(TableVersionNotFoundError, match=f"no version {number}"):
                 written("TableExists", "t", version=number)
             with pytest.raises(TableVersionNotFoundError, match=f"no version {number}"):
@@ -73,9 +73,8 @@ class TestVersions:
         with pytest.raises(TableVersionNotFoundError, match="branch 'dev'"):
             written("DescribeTable", "t", branch="dev", version=3)
 
-    @pytest.mark.parametrize("branch", ["main", ""])
-    def test_the_main_branch_may_be_spelled_out(self, written: Lake, branch: str) -> None:
-        assert written("DescribeTable", "t", branch=branch).version == 3
+    def test_the_main_branch_may_be_spelled_out(self, written: Lake) -> None:
+        assert [written("DescribeTable", "t", branch=branch).version for branch in ("main", "")] == [3, 3]
 
     def test_an_unknown_branch_is_said_to_be_missing(self, written: Lake) -> None:
         for fields in ({}, {"version": 1}, {"load_detailed_metadata": True}):
@@ -88,10 +87,10 @@ class TestVersions:
             with pytest.raises(InvalidInputError, match="cannot name a branch"):
                 written("DescribeTable", "t", branch=branch)
 
-    @pytest.mark.parametrize("more", [{"version": 1}, {"branch": "dev"}, {"version": 1, "branch": "dev"}])
-    def test_a_tag_goes_with_nothing_else(self, written: Lake, more: dict[str, object]) -> None:
-        with pytest.raises(InvalidInputError, match="tag cannot be combined"):
-            written("DescribeTable", "t", tag="first", **more)
+    def test_a_tag_goes_with_nothing_else(self, written: Lake) -> None:
+        for more in ({"version": 1}, {"branch": "dev"}, {"version": 1, "branch": "dev"}):
+            with pytest.raises(InvalidInputError, match="tag cannot be combined"):
+                written("DescribeTable", "t", tag="first", **more)
 
     def test_a_tag_on_a_branch_names_the_version_there(self, written: Lake) -> None:
         lance.write_dataset(rows(), written.open("t").checkout_version(("dev", None)), mode="append")

@@ -17,6 +17,7 @@ from lance_namespace.errors import (
 from obstore.store import S3Store
 
 from pennon.lake.layout import manifest_name
+from pennon.lake.remote import RemoteFolder
 from tests.integration.catalog.lakes import Lake, rows
 
 if TYPE_CHECKING:
@@ -141,6 +142,24 @@ def test_a_stale_writer_is_refused(lake: Lake) -> None:
     with pytest.raises(OSError, match=r"data files|version"):
         stale.insert(rows())
     assert lake.open("t").count_rows() == 5
+
+
+def test_a_commit_that_a_drop_overtakes_leaves_nothing_behind(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write("t")
+    promote = RemoteFolder.promote
+
+    def slow(folder: RemoteFolder, *arguments: Any) -> Any:
+        monkeypatch.undo()
+        lake("DropTable", "t")
+        return promote(folder, *arguments)
+
+    monkeypatch.setattr(RemoteFolder, "promote", slow)
+    with pytest.raises(OSError, match=r"version 2|not found|dropped"):
+        lake.write("t", mode="append")
+    assert not [key for key in bucket.listing("t.lance") if key.endswith(".manifest")]
+    assert lake("ListTables", "$").tables == []
 
 
 def test_secrets_are_handed_out_only_where_the_settings_say_so(s3_root: S3Root, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class TestVanished:
     def test_a_long_history_that_vanished_is_one_look(self, five: Lake) -> None:
         table = five.ns._table(("t",))
         (five.folder("t") / "_versions" / manifest_name(1, "V2")).unlink()
-        lost = [Version(table.id, "", number, manifest_name(number, "V2"), 1, "") for number in range(6, 3000)]
+        lost = [Version(table.id, "", number, manifest_name(number, "V2"), 1, "") for number in range(6, 2100)]
         five.ns.house.database.write(lambda c: [versions.insert(c, version) for version in lost])
         assert five.numbers("t", limit=1) == [2]
         assert five.numbers("t") == [2, 3, 4, 5]
@@ -158,16 +158,16 @@ class TestDeleting:
         assert delete(five, "t", (1, 2), (3, 4), (1, 4)).deleted_count == 3
         assert five.numbers("t") == [4, 5]
 
-    @pytest.mark.parametrize("bounds", [(0, 1), (3, 3), (4, 2), (9, 12), (6, -1), (2**70, 2**71)])
-    def test_a_range_without_versions_deletes_none(self, five: Lake, bounds: tuple[int, int]) -> None:
-        assert delete(five, "t", bounds).deleted_count == 0
+    def test_a_range_without_versions_deletes_none(self, five: Lake) -> None:
+        for bounds in ((0, 1), (3, 3), (4, 2), (9, 12), (6, -1), (2**70, 2**71)):
+            assert delete(five, "t", bounds).deleted_count == 0
         assert five.numbers("t") == [1, 2, 3, 4, 5]
 
-    @pytest.mark.parametrize("bounds", [(0, -1), (5, 6), (1, 6), (5, -1)])
-    def test_the_newest_version_stays(self, five: Lake, bounds: tuple[int, int]) -> None:
+    def test_the_newest_version_stays(self, five: Lake) -> None:
         before = five.state()
-        with pytest.raises(InvalidTableStateError, match=r"5 \(it is the latest version\)"):
-            delete(five, "t", bounds)
+        for bounds in ((0, -1), (5, 6), (1, 6), (5, -1)):
+            with pytest.raises(InvalidTableStateError, match=r"5 \(it is the latest version\)"):
+                delete(five, "t", bounds)
         assert five.state() == before
 
     def test_versions_that_tags_and_branches_need_stay_and_are_named(self, five: Lake) -> None:
@@ -196,10 +196,10 @@ class TestDeleting:
         with pytest.raises(InvalidTableStateError, match="latest"):
             delete(five, "t", (0, -1), branch="dev")
 
-    @pytest.mark.parametrize("bounds", [(-1, 2), (1, -2), (-5, -1)])
-    def test_a_range_that_makes_no_sense_is_refused(self, five: Lake, bounds: tuple[int, int]) -> None:
-        with pytest.raises(InvalidInputError, match="range"):
-            delete(five, "t", bounds)
+    def test_a_range_that_makes_no_sense_is_refused(self, five: Lake) -> None:
+        for bounds in ((-1, 2), (1, -2), (-5, -1)):
+            with pytest.raises(InvalidInputError, match="range"):
+                delete(five, "t", bounds)
 
     def test_a_senseless_range_is_refused_also_for_a_table_without_versions(self, lake: Lake) -> None:
         lake("DeclareTable", "t")

@@ -6,8 +6,6 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.catalog.lakes import files_below
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,8 +19,8 @@ RECORDS = (
 
 
 def everything_in(directory: Path) -> Any:
-    """Return the records of an embedded catalog, and the digest of each file beside it."""
+    """Return the records of an embedded catalog, and size and time of each file beside it."""
     with closing(sqlite3.connect(directory / ".pennon" / "catalog.db")) as connection:
         records = [connection.execute(sql).fetchall() for sql in RECORDS]
-    files = files_below(directory)
-    return records, {name: digest for name, digest in files.items() if not name.startswith(".pennon")}
+    files = {path: path.lstat() for path in directory.rglob("*") if ".pennon" not in path.parts}
+    return records, {str(path): (found.st_size, found.st_mtime_ns) for path, found in files.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -15,7 +16,6 @@ from tests.integration.rest.wire import Wire, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import StartPennon
     from tests.support.server import PennonProcess
 
 JSON_ROWS = [row for row in OPERATIONS if row.method == "POST" and row.arrow is not True]
@@ -43,7 +43,7 @@ TYPED_ROWS = [row for row in JSON_ROWS if row.request is not None and row.id not
 WRONG: list[Any] = [{"x": {"y": []}}, [[[]]], "\0", "x" * 5000, -1, 2**64, 10**40, 1.5, True, "", "../../etc"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def unchanged(pennon_server: PennonProcess, lasting_home: Home) -> Iterator[None]:
     before, logged = everything_in(pennon_server.directory), len(pennon_server.stderr)
     yield
@@ -52,14 +52,17 @@ def unchanged(pennon_server: PennonProcess, lasting_home: Home) -> Iterator[None
 
 
 @pytest.mark.parametrize("row", JSON_ROWS, ids=lambda row: row.id)
+@pytest.mark.usefixtures("unchanged")
 class TestJson:
-    @pytest.mark.usefixtures("unchanged")
     def test_what_is_no_json_object_is_refused(self, lasting_home: Home, row: Operation) -> None:
         path = path_of(row, quoted(lasting_home.table))
         for body in NOT_JSON:
             answer = lasting_home.wire.post(path, body)
             assert answer.outcome == (400, 13), body[:30]
 
+
+@pytest.mark.parametrize("row", JSON_ROWS, ids=lambda row: row.id)
+class TestValues:
     def test_no_value_of_any_field_breaks_it(self, home: Home, row: Operation, pennon_server: PennonProcess) -> None:
         sample = SAMPLES[row.id](home.fill()) if row.id in SAMPLES else None
         body = (sample.body if sample else None) or {}
@@ -128,9 +131,9 @@ def _is_collection(annotation: Any) -> bool:
     return any("List" in str(kind) or "Dict" in str(kind) or "list" in str(kind) for kind in kinds)
 
 
+@pytest.mark.usefixtures("unchanged")
 class TestArrow:
     @pytest.mark.parametrize("row", ARROW_ROWS, ids=lambda row: row.id)
-    @pytest.mark.usefixtures("unchanged")
     def test_what_is_no_arrow_stream_is_refused(self, lasting_home: Home, row: Operation) -> None:
         identifier = lasting_home.other("never") if row.id == "CreateTable" else lasting_home.table
         path = path_of(row, quoted(identifier), query="on=id" if row.id == "MergeInsertIntoTable" else "")
@@ -145,7 +148,8 @@ class TestSizes:
     def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
         from tests.support.server import PennonProcess
 
-        with PennonProcess(tmp_path_factory.mktemp("pennon"), "--max-json-bytes", "1024") as server:
+        arguments = ["--max-json-bytes", "1024", "--processes", "1"]
+        with PennonProcess(tmp_path_factory.mktemp("pennon"), *arguments) as server:
             yield server
 
     @pytest.mark.parametrize("row", JSON_ROWS, ids=lambda row: row.id)
@@ -175,11 +179,8 @@ class TestSizes:
         finally:
             wire.close()
 
-    def test_what_is_far_too_large_is_refused_before_it_is_sent(self, start_pennon: StartPennon) -> None:
-        import socket
-
-        server = start_pennon("--max-json-bytes", "1024")
-        wire = Wire(server.url)
+    def test_what_is_far_too_large_is_refused_before_it_is_sent(self, small: PennonProcess) -> None:
+        wire = Wire(small.url)
         with socket.create_connection((wire.address.hostname or "", wire.address.port or 0), timeout=60) as raw:
             raw.sendall(
                 b"POST /v1/table/t/declare HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000000000000\r\n\r\n"

@@ -47,7 +47,7 @@ BAD = [
 NOT_UTF8 = ["%FF", "a%C3", "%ED%A0%80", "%C0%AF"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="class")
 def nothing_changes(pennon_server: PennonProcess, lasting_home: Home) -> Any:
     before, logged = everything_in(pennon_server.directory), len(pennon_server.stderr)
     yield

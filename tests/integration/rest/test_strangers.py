@@ -45,9 +45,8 @@ def test_a_browser_that_asks_first_is_not_told_to_go_on(wire: Wire) -> None:
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 (it is refused)
-def test_it_does_not_listen_beyond_the_machine(tmp_path: Path, host: str) -> None:
-    server = PennonProcess(tmp_path, "--host", host)
+def test_it_does_not_listen_beyond_the_machine(tmp_path: Path) -> None:
+    server = PennonProcess(tmp_path, "--host", "0.0.0.0")  # noqa: S104 (it is refused)
     try:
         with pytest.raises(PennonError, match="Refusing to listen") as caught:
             server.start()

@@ -9,24 +9,26 @@ import pytest
 
 from tests.integration.rest.samples import STREAM, rows, stream
 from tests.integration.rest.wire import Wire
+from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from tests.conftest import StartPennon
+    from tests.support.postgres import PostgresServer
 
 TURNS = 100
 
 
-@pytest.fixture
-def pair(start_pennon: StartPennon, postgres_url: str, tmp_path: Path) -> Iterator[tuple[Wire, Wire]]:
+@pytest.fixture(scope="module")
+def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, Wire]]:
     """Two servers with the same catalog and the same tables."""
-    root = str(tmp_path / "tables")
-    arguments = ["--database", postgres_url, "--root", root, "--processes", "1"]
-    servers = [start_pennon(*arguments, directory=tmp_path / name) for name in ("one", "two")]
-    with closing(Wire(servers[0].url)) as one, closing(Wire(servers[1].url)) as two:
+    home = tmp_path_factory.mktemp("pair")
+    database = postgres_server.create_database()
+    arguments = ["--database", postgres_server.url(database), "--root", str(home / "tables"), "--processes", "1"]
+    first, second = (PennonProcess(home / name, *arguments) for name in ("one", "two"))
+    with first, second, closing(Wire(first.url)) as one, closing(Wire(second.url)) as two:
         yield one, two
+    postgres_server.drop_database(database)
 
 
 def test_a_write_through_one_is_seen_by_the_next_read_through_the_other(pair: tuple[Wire, Wire]) -> None:
@@ -47,12 +49,12 @@ def test_a_write_through_one_is_seen_by_the_next_read_through_the_other(pair: tu
 
 
 def test_a_version_committed_through_one_is_the_newest_through_the_other(pair: tuple[Wire, Wire]) -> None:
-    assert pair[0].post("/v1/table/t/create", stream(rows(1)), STREAM).status == 200
+    assert pair[0].post("/v1/table/v/create", stream(rows(1)), STREAM).status == 200
     for turn in range(20):
         writing, reading = pair if turn % 2 else pair[::-1]
-        assert writing.post("/v1/table/t/insert", stream(rows(1, turn)), STREAM).status == 200
-        assert reading.post("/v1/table/t/describe").json["version"] == turn + 2
-        assert reading.post("/v1/table/t/count_rows").json == turn + 2
+        assert writing.post("/v1/table/v/insert", stream(rows(1, turn)), STREAM).status == 200
+        assert reading.post("/v1/table/v/describe").json["version"] == turn + 2
+        assert reading.post("/v1/table/v/count_rows").json == turn + 2
 
 
 def test_a_table_made_again_through_one_is_the_new_one_through_the_other(pair: tuple[Wire, Wire]) -> None:

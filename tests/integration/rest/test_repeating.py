@@ -1,0 +1,90 @@
+"""Requests that are sent again under their key: one effect, one answer."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.rest.samples import STREAM, Home, rows, stream
+from tests.integration.rest.wire import Wire
+
+if TYPE_CHECKING:
+    from tests.support.server import PennonProcess
+
+
+@pytest.fixture
+def key() -> dict[str, str]:
+    return {"idempotency-key": secrets.token_hex(16)}
+
+
+def test_a_change_that_is_repeated_has_one_effect_and_one_answer(home: Home, key: dict[str, str]) -> None:
+    path = f"/v1/table/{home.name}%24t/declare"
+    first = home.wire.post(path, {"properties": {"a": "b"}}, key)
+    again = home.wire.post(path, {"properties": {"a": "b"}}, key)
+    assert first.status == again.status == 200
+    assert again.json == first.json
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert home.wire.post(path, {"properties": {"a": "b"}}).outcome == (409, 5)
+
+
+def test_rows_that_are_sent_again_are_there_once(home: Home, key: dict[str, str]) -> None:
+    home.fill()
+    path = f"/v1/table/{home.name}%24t/insert"
+    answers = [home.wire.post(path, stream(rows(1, 50)), {**STREAM, **key}) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    assert len({answer.content for answer in answers}) == 1
+    assert home.wire.post(f"/v1/table/{home.name}%24t/count_rows").json == 10
+
+
+def test_a_key_belongs_to_one_request(home: Home, key: dict[str, str]) -> None:
+    assert home.wire.post(f"/v1/table/{home.name}%24t/declare", {}, key).status == 200
+    others: list[tuple[str, Any]] = [
+        (f"/v1/table/{home.name}%24t/declare", {"properties": {}}),
+        (f"/v1/table/{home.name}%24u/declare", {}),
+        (f"/v1/table/{home.name}%24t/drop", {}),
+        (f"/v1/table/{home.name}%24t/declare?delimiter=%24", {}),
+    ]
+    for path, body in others:
+        assert home.wire.post(path, body, key).outcome == (422, 13)
+    assert home.wire.post(f"/v1/table/{home.name}%24t/exists").status == 200
+
+
+def test_a_refusal_is_not_kept(home: Home, key: dict[str, str]) -> None:
+    path = f"/v1/table/{home.name}%24inner%24t/declare"
+    assert home.wire.post(path, {}, key).outcome == (404, 1)
+    home.ask("namespace", home.other("inner"), "create")
+    assert home.wire.post(path, {}, key).status == 200
+
+
+def test_what_cannot_be_a_key_is_refused(home: Home) -> None:
+    for bad in ("", "a b", "x" * 201, "ümläut"):
+        answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", {}, {"idempotency-key": bad})
+        assert answer.outcome == (400, 13)
+    assert home.wire.post(f"/v1/table/{home.name}%24t/exists").outcome == (404, 4)
+
+
+def test_who_only_reads_needs_none(home: Home, key: dict[str, str]) -> None:
+    for name in (home.name, "%24"):
+        assert home.wire.get(f"/v1/namespace/{name}/list", key).status == 200
+
+
+def test_requests_that_race_under_one_key_have_one_effect(
+    home: Home, key: dict[str, str], pennon_server: PennonProcess
+) -> None:
+    home.fill()
+
+    def send(_: int) -> Any:
+        with closing(Wire(pennon_server.url)) as wire:
+            answer = wire.post(f"/v1/table/{home.name}%24t/insert", stream(rows(1, 50)), {**STREAM, **key})
+            return answer.status, answer.content
+
+    with ThreadPoolExecutor(6) as threads:
+        answers = set(threads.map(send, range(6)))
+    assert {status for status, _ in answers} <= {200, 409}
+    assert len({content for status, content in answers if status == 200}) == 1
+    assert home.wire.post(f"/v1/table/{home.name}%24t/count_rows").json == 10
