@@ -45,6 +45,12 @@ class Database(Protocol):
     def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
         """Return ``find(connection, *key)``, as of now; asking again costs less while nothing was written."""
 
+    def look_again(self) -> None:
+        """Let look-ups be as of now; once this was called, they may be as of the last call of it.
+
+        Whoever answers requests calls it for each: what one is told must not be older than the request itself.
+        """
+
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run work in one transaction and return when it is durable; an exception undoes it."""
 

@@ -7,6 +7,7 @@ import fcntl
 import queue
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 _BUSY_SECONDS = 30.0
 _LARGEST_GROUP = 256
 #: Answers that are kept while nothing is written.
-_MOST_SEEN = 20_000
+_MOST_SEEN = 50_000
 _UNSEEN = object()
 _PRAGMAS = (
     "journal_mode=WAL",
@@ -100,37 +101,54 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._readers = threading.local()
+        #: Connections that nobody reads through at the moment. Not one a thread: Lance calls back on threads that are
+        #: new to Python each time, and would leave a connection behind with every commit.
+        self._idle: deque[SqliteConnection] = deque()
         self._open: list[SqliteConnection] = []
         self._opening = threading.Lock()
         # Only the thread that opened the database, which runs the event loop of a server, remembers what it has seen.
         self._home = threading.get_ident()
         self._seen: dict[Any, Any] = {}
         self._seen_at: int | None = None
+        self._looks_again = False
+        self._looked = False
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
-        self._connect()  # fails here, not in the writer, when the file cannot be opened
+        self._own = self._connect()  # fails here, not in the writer, when the file cannot be opened
         self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
         self._writer.start()
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        return work(self._reader())
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            return work(connection)
+        finally:
+            self._idle.append(connection)
 
     def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
-        connection = self._reader()
         if threading.get_ident() != self._home:
-            return find(connection, *key)
+            return self.read(lambda connection: find(connection, *key))
+        connection = self._own
         # SQLite counts what other connections committed, and a reader commits nothing: an unchanged count means that
         # whatever this reader has seen is still so. Asking for it is cheaper than any query.
-        (version,) = connection.one("PRAGMA data_version") or (None,)
-        if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-            self._seen_at = version
+        if not self._looked:
+            (version,) = connection.one("PRAGMA data_version") or (None,)
+            if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+                self._seen_at = version
+            self._looked = self._looks_again
         known = self._seen.get((find, key), _UNSEEN)
         if known is _UNSEEN:
             known = self._seen[find, key] = find(connection, *key)
         return known  # type: ignore[no-any-return]
+
+    def look_again(self) -> None:
+        self._looks_again = True
+        self._looked = False
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         waiting = _Write(work)
@@ -163,14 +181,7 @@ class SqliteDatabase:
         for connection in self._open:
             connection.close()
         self._open.clear()
-        self._readers = threading.local()
-
-    def _reader(self) -> SqliteConnection:
-        """Return the connection this thread reads through."""
-        connection: SqliteConnection | None = getattr(self._readers, "connection", None)
-        if connection is None:
-            connection = self._readers.connection = self._connect()
-        return connection
+        self._idle.clear()
 
     def _hand_over(self, waiting: _Write) -> bool:
         """Put work into the writer's queue; false when nobody will look there any more."""

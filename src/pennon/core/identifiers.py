@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 from lance_namespace.errors import InvalidInputError
 
@@ -39,7 +40,14 @@ def parse_identifier(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifie
 
 def check_identifier(parts: Sequence[str]) -> Identifier:
     """Check each name of an identifier and return it as a tuple."""
-    identifier = tuple(check_name(part) for part in parts)
+    return _check(tuple(parts))
+
+
+# Every request names something, mostly one of the same few thousand tables.
+@lru_cache(maxsize=16384)
+def _check(identifier: Identifier) -> Identifier:
+    for name in identifier:
+        check_name(name)
     size = len(key_of(identifier).encode())
     if size > MAX_IDENTIFIER_BYTES:
         raise InvalidInputError(f"The identifier has {size} bytes; {MAX_IDENTIFIER_BYTES} are allowed.")

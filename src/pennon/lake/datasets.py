@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,12 @@ class Datasets:
         return known
 
     def keep(self, table: Table, committed: Version, dataset: Any) -> None:
-        """Keep the handle of a version that was just committed: the next reader or writer will want it."""
+        """Keep the handle of a version that was just committed: the next reader or writer will want it.
+
+        It takes the place of the one before it: each names all fragments, so that many of them are a lot of memory.
+        """
         with self._lock:
+            self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)
             self._handles[_key(table, committed)] = dataset
 
     def newest(self, table: Table, branch: str) -> Version:

@@ -79,8 +79,11 @@ class LocalFolder:
                 _remove_tree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
+        folder = f"{self._path}/{path}"
+        if not os.access(folder, os.F_OK):  # the usual answer for a table that is only declared, and a cheap one
+            return
         try:
-            with os.scandir(f"{self._path}/{path}") as entries:
+            with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.is_file():
                         yield _stored(f"{path}/{entry.name}", entry.stat())

@@ -14,11 +14,15 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from pennon.core.errors import suggest
 from pennon.lake.fulltext import FullText, build_full_text
 from pennon.lake.problems import typed_errors
+from pennon.lake.slices import Slices
 
 #: From here on a limit means "all": clients write the largest integer they have.
 _UNLIMITED = 2**31
 _BATCH_BYTES = 4 * 1024 * 1024
-_IO_BUFFER_BYTES = 64 * 1024 * 1024
+#: What a scan reads ahead. More makes it slower: memory that was just used is still in the processor's cache.
+_IO_BUFFER_BYTES = 16 * 1024 * 1024
+#: So many rows are taken by their places, without a plan.
+_FEW_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,31 @@ class Query:
     branch: str = ""
 
 
+def open_reader(dataset: Any, query: Query, *, near: bool) -> Any:
+    """Return the batches that answer a query; of a plain scan, none is read before it is asked for.
+
+    ``near`` tells that storage answers at once, so that nothing is lost by not reading ahead.
+    """
+    limit = _limit(query.k)
+    if not near or not _is_plain(query) or limit == 0:
+        with typed_errors():
+            return build_scanner(dataset, query).to_reader()
+    offset = query.offset or 0
+    if limit is not None and limit <= _FEW_ROWS and _names_columns(dataset, query):
+        names = query.columns if isinstance(query.columns, list) else None
+        places = range(offset, min(offset + limit, dataset.count_rows()))
+        if places:
+            with typed_errors():
+                return dataset.take(list(places), columns=names).to_reader()
+    options = {"columns": _columns(dataset, query), "with_row_id": query.with_row_id}
+
+    def scan(start: int, rows: int) -> Any:
+        return dataset.scanner(offset=start, limit=rows, batch_size=rows, batch_readahead=1, **options).to_reader()
+
+    with typed_errors():
+        return Slices(scan, offset, limit)
+
+
 def build_scanner(dataset: Any, query: Query) -> Any:
     """Return the scanner that answers a query on a dataset."""
     limit = _limit(query.k)
@@ -48,9 +77,7 @@ def build_scanner(dataset: Any, query: Query) -> Any:
         "filter": query.filter or None,
         "columns": _columns(dataset, query),
         "offset": query.offset or None,
-        "prefilter": query.prefilter,
         "with_row_id": query.with_row_id,
-        "batch_size_bytes": _BATCH_BYTES,
         "io_buffer_size": _IO_BUFFER_BYTES,
     }
     if query.fast_search:
@@ -66,9 +93,24 @@ def build_scanner(dataset: Any, query: Query) -> Any:
     if query.order_by:
         options["order_by"] = [ColumnOrdering(*order) for order in query.order_by]
     if query.vectors is None and query.full_text is None:
-        options.pop("prefilter")
+        options["batch_size_bytes"] = _BATCH_BYTES  # where an answer may be large; it makes a search slower
+    else:
+        options["prefilter"] = query.prefilter
     with typed_errors():
         return dataset.scanner(**options)
+
+
+def _is_plain(query: Query) -> bool:
+    """Tell whether a query is answered by rows as they stand in the table."""
+    searches = query.vectors is not None or query.full_text is not None or query.fast_search
+    return not (searches or query.filter or query.order_by)
+
+
+def _names_columns(dataset: Any, query: Query) -> bool:
+    """Tell whether the answer consists of columns of the table alone."""
+    if query.with_row_id or isinstance(query.columns, dict):
+        return False
+    return query.columns is None or set(query.columns) <= set(dataset.schema.names)
 
 
 def find_vector_column(schema: pa.Schema, named: str | None) -> str:

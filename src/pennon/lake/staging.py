@@ -78,8 +78,9 @@ class Inspector:
 
     def __init__(self, cache_bytes: int) -> None:
         self._lock = Lock()
-        self._seen: LRUCache[tuple[str, str, int, str], Manifest] = LRUCache(
-            max(cache_bytes, 1), getsizeof=lambda manifest: 200 + 80 * len(manifest.data_files)
+        # Of each branch the newest only: no commit is ever compared with an older one.
+        self._seen: LRUCache[tuple[str, str], tuple[str, Manifest]] = LRUCache(
+            max(cache_bytes, 1), getsizeof=lambda seen: 400 + 250 * len(seen[1].data_files)
         )
 
     def inspect(self, table: Table, folder: Folder, proposal: Proposal, latest: Version | None) -> Staged:
@@ -112,9 +113,9 @@ class Inspector:
     def remember(self, version: Version, manifest: Manifest) -> None:
         """Keep a manifest that the next commit of its branch will be compared with."""
         with self._lock:
-            key = (version.table_id, version.branch, version.version, version.digest)
-            if self._seen.getsizeof(manifest) <= self._seen.maxsize:
-                self._seen[key] = manifest
+            seen = (version.digest, manifest)
+            if self._seen.getsizeof(seen) <= self._seen.maxsize:
+                self._seen[version.table_id, version.branch] = seen
 
     def _check_lineage(self, folder: Folder, branch: str, manifest: Manifest, latest: Version) -> None:
         """Refuse a manifest that was derived from another table than this one.
@@ -134,10 +135,9 @@ class Inspector:
             raise ConcurrentModificationError("The staged manifest appends to another state than the latest version.")
 
     def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
-        key = (version.table_id, version.branch, version.version, version.digest)
         with self._lock:
-            seen = self._seen.get(key)
-        if seen is None:
+            digest, seen = self._seen.get((version.table_id, version.branch), ("", None))
+        if seen is None or digest != version.digest or seen.version != version.version:
             seen = parse_manifest(folder.read(f"{versions_folder(version.branch)}/{version.manifest}"))
             self.remember(version, seen)
         return seen

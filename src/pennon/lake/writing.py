@@ -86,7 +86,12 @@ class Writer:
         """Append rows: few at once together with what others append, many as they come."""
         if source.is_small:
             waiting = _Append(source.table(), note)
-            return self._lanes.join(f"{table.id}/{branch}", waiting, partial(self._append_in_turn, table, branch))
+            return self._lanes.join(
+                f"{table.id}/{branch}",
+                waiting,
+                partial(self._append_group, table, branch),
+                partial(self._shut, table, alone=False),
+            )
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "append")
@@ -153,10 +158,6 @@ class Writer:
     def _open(self, table: Table, branch: str, note: Note) -> tuple[Any, TableCommitter]:
         self._datasets.newest(table, branch)  # names what is missing: data, branch
         return self._datasets.for_writing(table, branch, note)
-
-    def _append_in_turn(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
-        with self._shut(table, alone=False):
-            return self._append_group(table, branch, group)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit fails alone."""

@@ -71,7 +71,7 @@ class Operations:
         """Return a table, or raise the error that names what is missing."""
         if not identifier:
             raise InvalidInputError("The root namespace is not a table; name a table.")
-        found = self._read(lambda connection: tables.find(connection, identifier))
+        found = self.house.database.look_up(tables.find, identifier)
         if found is not None and self.house.discovery.notices_loss(found):
             found = None
         if found is None and len(identifier) == 1:

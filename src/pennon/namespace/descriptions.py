@@ -35,22 +35,18 @@ class DescriptionOperations(Operations):
         table = self._table(table_id(request))
         detailed = bool(request.load_detailed_metadata)
         named = request.version is not None or request.tag is not None or request.branch is not None
+        known = table.managed or detailed or named
+        version = self._target(table, request) if known else None
         response = DescribeTableResponse(
+            version=version.version if version is not None else None,
             location=table.location,
             table_uri=uri_of(table.location) if request.with_table_uri else None,
             storage_options=self.house.places.client_options(vend=request.vend_credentials),
             properties=table.properties,
             managed_versioning=table.managed,
         )
-        if not (table.managed or detailed or named):
-            if request.check_declared:
-                response.is_only_declared = self._is_only_declared(table)
-            return response
-        version = self._target(table, request)
-        if version is not None:
-            response.version = version.version
         if request.check_declared or detailed:
-            response.is_only_declared = version is None
+            response.is_only_declared = version is None if known else self._is_only_declared(table)
         if detailed:
             self._add_details(response, table, version)
         return response

@@ -19,7 +19,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
-from pennon.lake.querying import Query, build_scanner
+from pennon.lake.querying import Query, build_scanner, open_reader
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ class QueryOperations(Operations):
 
     def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
         """Answer a query batch by batch; the body may be of either family of clients."""
-        dataset, scanner = self._scanner(identifier, parse_query(body))
-        with typed_errors():
-            return Answer(scanner.to_reader(), dataset.version)
+        query = parse_query(body)
+        dataset = self._dataset(identifier, query)
+        near = self.house.places.root.probes_are_cheap
+        return Answer(open_reader(dataset, query, near=near), dataset.version)
 
     def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
         """Count the rows where a predicate holds, by default all."""
@@ -81,7 +82,7 @@ class QueryOperations(Operations):
 
     def explain_query(self, identifier: Identifier, body: dict[str, Any], *, verbose: bool) -> str:
         """Return the plan of a query whose body may be of either family."""
-        _, scanner = self._scanner(identifier, parse_query(body))
+        scanner = self._scanner(identifier, parse_query(body))
         with typed_errors():
             return self._without_paths(scanner.explain_plan(verbose))
 
@@ -92,14 +93,15 @@ class QueryOperations(Operations):
 
     def analyze_query(self, identifier: Identifier, body: dict[str, Any]) -> str:
         """Run a query whose body may be of either family, and return its plan with what each step took."""
-        _, scanner = self._scanner(identifier, parse_query(body))
+        scanner = self._scanner(identifier, parse_query(body))
         with typed_errors():
             return self._without_paths(scanner.analyze_plan())
 
-    def _scanner(self, identifier: Identifier, query: Query) -> tuple[Any, Any]:
-        table = self._table(identifier)
-        dataset = self.house.datasets.at(table, query.branch, query.version)
-        return dataset, build_scanner(dataset, query)
+    def _scanner(self, identifier: Identifier, query: Query) -> Any:
+        return build_scanner(self._dataset(identifier, query), query)
+
+    def _dataset(self, identifier: Identifier, query: Query) -> Any:
+        return self.house.datasets.at(self._table(identifier), query.branch, query.version)
 
     def _without_paths(self, plan: str) -> str:
         return plan.replace(self.house.places.root.store_path + "/", "")

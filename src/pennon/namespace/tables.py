@@ -213,10 +213,11 @@ class TableOperations(Operations):
         place = places.new_location(identifier, fresh)
         if not places.is_root_table(identifier, place):
             return place
-        if self.house.discovery.find(identifier[0]) is not None:
-            raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
         owner = self._read(lambda connection: tables.find_by_location(connection, place))
-        in_use = owner.identifier != identifier if owner else not places.folder(place).is_empty()
+        taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
+        if taken:
+            raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
+        in_use = owner is not None or not places.folder(place).is_empty()
         if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
             return places.own_location(identifier, fresh)
         return place

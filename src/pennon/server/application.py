@@ -48,6 +48,10 @@ class Application:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
+    def notice_arrival(self) -> None:
+        """Take note that bytes of a request came in: from now on nothing older than it may be answered."""
+        self._house.database.look_again()
+
     def _add_routes(self) -> None:
         for row in OPERATIONS:
             self._router.add(row.method, row.path, row)

@@ -30,7 +30,7 @@ from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange,
 from pennon.server.extensions import Reply
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.operations import Operation
-from pennon.server.streams import FILE_TYPE, STREAM_TYPE, BodyPipe, cut_off, encode
+from pennon.server.streams import BodyPipe, Outgoing, cut_off
 
 logger = logging.getLogger("pennon.server")
 
@@ -124,6 +124,7 @@ class Handler:
         bound = request.operation.binding is not None
         result = await (self._run_bound(request) if bound else self._run(request))
         if request.operation.changes:
+            self._house.database.look_again()  # for requests that came along with this one
             self._log(request)
         return result
 
@@ -181,7 +182,8 @@ class Handler:
         assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
         run = partial(request.operation.binding, call)
         if pipe is None:
-            return await self.in_thread(run, long=True)
+            as_file = not request.remote.is_remote and request.operation.tag != "Extension"
+            return await self.in_thread(partial(_begin, run, as_file=as_file), long=True)
         return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
 
     async def _feed(self, request: _Request, pipe: BodyPipe, start: Callable[[], Awaitable[Result]]) -> Result:
@@ -239,10 +241,8 @@ class Handler:
         return dump(result)
 
     async def _answer(self, request: _Request, result: Any) -> int:
-        if isinstance(result, Answer):
-            await self._answer_batches(
-                request.exchange, result, as_file=not request.remote.is_remote and request.operation.tag != "Extension"
-            )
+        if isinstance(result, Outgoing):
+            await self._answer_batches(request.exchange, result)
         elif isinstance(result, Reply):
             kind = b"application/octet-stream" if isinstance(result.body, bytes) else b"application/json"
             await request.exchange.answer(result.status, self._encode(request, result), kind, result.headers)
@@ -252,19 +252,27 @@ class Handler:
             await request.exchange.answer(request.operation.status, self._encode(request, result), headers=headers)
         return request.operation.status
 
-    async def _answer_batches(self, exchange: Exchange, answer: Answer, *, as_file: bool) -> None:
-        """Send batches as they come: one is read while the one before it is sent."""
-        following = encode(answer.reader, as_file=as_file)
-        content = await self.in_thread(following, long=True)
-        version = (b"x-lancedb-version", str(answer.version).encode())
-        await exchange.start(200, FILE_TYPE if as_file else STREAM_TYPE, (version,))
-        while content is not None and not exchange.client_is_gone():
-            ahead = asyncio.ensure_future(self.in_thread(following, long=True))
+    async def _answer_batches(self, exchange: Exchange, outgoing: Outgoing) -> None:
+        """Send a small answer whole, a large one as it comes: a piece is read while the one before it is sent."""
+        headers = ((b"x-lancedb-version", str(outgoing.version).encode()),)
+        if outgoing.ended:
+            await exchange.answer(200, outgoing.first, outgoing.media_type, headers)
+            return
+        content = outgoing.first
+        await exchange.start(200, outgoing.media_type, headers)
+        while not outgoing.ended and not exchange.client_is_gone():
+            ahead = asyncio.ensure_future(self.in_thread(outgoing.read, long=True))
             await exchange.send(content, more=True)
             content = await ahead
-        await exchange.send(b"", more=False)
+        await exchange.send(content, more=False)
 
     def _log(self, request: _Request) -> None:
         name = format_identifier(request.stated.get("id") or ())
         caller, request_id = request.principal.name, request.exchange.request_id
         logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)
+
+
+def _begin(run: Callable[[], Any], *, as_file: bool) -> Any:
+    """Run an operation and, if it answers batches, make the first of them on the same thread."""
+    result = run()
+    return Outgoing(result, as_file=as_file) if isinstance(result, Answer) else result

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from pennon.lake.problems import typed_errors
 
+if TYPE_CHECKING:
+    from pennon.namespace.queries import Answer
+
 STREAM_TYPE = b"application/vnd.apache.arrow.stream"
 FILE_TYPE = b"application/vnd.apache.arrow.file"
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_PIECE_BYTES = 1024 * 1024
+_PIECE_SECONDS = 0.05
 
 
 class BodyPipe:
@@ -100,15 +104,19 @@ def cut_off() -> InvalidInputError:
 
 
 class _Sink:
-    """Where an Arrow writer puts its bytes, to be taken away batch by batch."""
+    """Where an Arrow writer puts its bytes, to be taken away piece by piece."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[Any] = []
+        #: How many bytes wait to be taken.
+        self.size = 0
 
-    def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
+    def write(self, data: Any) -> int:
+        # Either bytes or a buffer of the batch itself, which is copied only when it is taken.
+        self._parts.append(data)
+        self.size += len(data)
         return len(data)
 
     def flush(self) -> None:
@@ -120,63 +128,35 @@ class _Sink:
     def take(self) -> bytes:
         content = b"".join(self._parts)
         self._parts.clear()
+        self.size = 0
         return content
 
 
-def encode(reader: Any, *, as_file: bool) -> Callable[[], bytes | None]:
-    """Return a function that gives the next bytes of an answer each time it is called, and none at its end."""
-    schema: pa.Schema = reader.schema
-    plain = not any(_holds_dictionary(field.type) for field in schema)
-    return _encode_plainly(reader, schema) if plain and not as_file else _encode_by_writer(reader, schema, as_file)
+class Outgoing:
+    """An answer of batches as bytes: pieces worth sending, the first of them made at once."""
 
+    def __init__(self, answer: Answer, *, as_file: bool) -> None:
+        self.version = answer.version
+        self.media_type = FILE_TYPE if as_file else STREAM_TYPE
+        self._reader = answer.reader
+        self._sink = _Sink()
+        new = pa.ipc.new_file if as_file else pa.ipc.new_stream
+        self._writer = new(pa.PythonFile(self._sink, mode="w"), answer.reader.schema)
+        #: Whether the piece that was read last is the end.
+        self.ended = False
+        self.first = self.read()
 
-def _encode_plainly(reader: Any, schema: pa.Schema) -> Callable[[], bytes | None]:
-    """Encode a stream whose messages stand for themselves: without dictionaries, no writer is needed."""
-    pending: list[Any] = [schema.serialize()]
-    ended = False
-
-    def following() -> bytes | None:
-        nonlocal ended
-        if ended:
-            return None
-        with typed_errors():
-            batch = next(reader, None)
-        if batch is None:
-            ended = True
-            pending.append(_END_OF_STREAM)
-        else:
-            pending.append(batch.serialize())
-        content = b"".join(pending) if len(pending) > 1 else memoryview(pending[0])
-        pending.clear()
-        return content  # type: ignore[return-value]
-
-    return following
-
-
-def _encode_by_writer(reader: Any, schema: pa.Schema, as_file: bool) -> Callable[[], bytes | None]:
-    sink = _Sink()
-    writer = (pa.ipc.new_file if as_file else pa.ipc.new_stream)(pa.PythonFile(sink, mode="w"), schema)
-    ended = False
-
-    def following() -> bytes | None:
-        nonlocal ended
-        while not ended:
+    def read(self) -> bytes:
+        """Return the next piece: many small batches together, but none that keeps its client waiting for long."""
+        deadline = time.monotonic() + _PIECE_SECONDS
+        while not self.ended and self._sink.size < _PIECE_BYTES:
             with typed_errors():
-                batch = next(reader, None)
+                batch = next(self._reader, None)
             if batch is None:
-                ended = True
-                writer.close()
+                self.ended = True
+                self._writer.close()
             else:
-                writer.write_batch(batch)
-            content = sink.take()
-            if content:
-                return content
-        return None
-
-    return following
-
-
-def _holds_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_holds_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+                self._writer.write_batch(batch)
+                if time.monotonic() > deadline:
+                    break
+        return self._sink.take()
