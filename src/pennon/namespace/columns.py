@@ -17,10 +17,10 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
     UpdateTableSchemaMetadataResponse,
 )
-from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, TableSchemaValidationError
+from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
-from pennon.core.errors import suggest
 from pennon.lake.arrow_json import type_from_json
+from pennon.lake.field_paths import find_field, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import binding_metadata, computed_metadata, store_function
 from pennon.lake.writing import check_column_names
@@ -140,54 +140,6 @@ class ColumnOperations(Operations):
     def _change(self, table: Table, branch: str | None, operation: str, work: Callable[[Any], None]) -> Written:
         _, written = self.house.writer.change(table, check_branch(branch), note_of(operation, table), work)
         return written
-
-
-def split_path(path: str) -> list[str]:
-    """Return the segments of a field path: separated by dots, with backticks around those that hold dots."""
-    segments: list[str] = []
-    rest = path
-    while rest:
-        if rest.startswith("`"):
-            end = 1
-            while (end := rest.find("`", end)) != -1 and rest[end : end + 2] == "``":
-                end += 2
-            if end == -1:
-                raise InvalidInputError(f"The path {path!r} has a backtick without its partner.")
-            segments.append(rest[1:end].replace("``", "`"))
-            rest = rest[end + 1 :]
-        else:
-            segment, _, _ = rest.partition(".")
-            segments.append(segment)
-            rest = rest[len(segment) :]
-        if rest and not rest.startswith("."):
-            raise InvalidInputError(f"The path {path!r} is not a field path.")
-        if rest == "." or (rest and not segments[-1]):
-            raise InvalidInputError(f"The path {path!r} has an empty segment.")
-        rest = rest[1:]
-    if not segments:
-        raise InvalidInputError("The field path is empty.")
-    return segments
-
-
-def find_field(schema: pa.Schema, path: str) -> pa.Field:
-    """Return the field at a path, or raise the error that names what is missing."""
-    fields: Any = schema
-    found: pa.Field | None = None
-    for segment in split_path(path):
-        names = _child_names(fields)
-        if segment not in names:
-            raise TableColumnNotFoundError(f"There is no column {path!r}.{suggest(segment, names)}")
-        found = fields.field(names.index(segment))
-        fields = found.type
-    return found
-
-
-def _child_names(kind: Any) -> list[str]:
-    if isinstance(kind, pa.Schema):
-        return list(kind.names)
-    if isinstance(kind, pa.DataType) and pa.types.is_struct(kind):
-        return [kind.field(i).name for i in range(kind.num_fields)]
-    return []
 
 
 def _names_of(entries: list[AddColumnsEntry]) -> list[str]:

@@ -27,9 +27,9 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
 from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_stream import ArrowSource, source_of
+from pennon.lake.field_paths import find_field
 from pennon.lake.layout import check_branch
 from pennon.namespace.base import missing_namespace, note_of, parse_choice, request_as, table_id
-from pennon.namespace.columns import find_field
 from pennon.namespace.tables import TableOperations
 
 if TYPE_CHECKING:
