@@ -1,0 +1,33 @@
+"""Functions that fill columns: declaring them, their envelope, and applying them to batches.
+
+Client, server and executors share this layer, so importing it costs next to nothing. Only ``loading`` unpickles, and
+only executors import it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pennon.functions.declaring import Function, udf
+    from pennon.functions.envelope import Envelope, read_envelope
+    from pennon.functions.outputs import Output
+    from pennon.functions.policy import ErrorPolicy
+
+__all__ = ["udf", "Function", "Output", "ErrorPolicy", "Envelope", "read_envelope"]
+
+_HOMES = {
+    "udf": "declaring",
+    "Function": "declaring",
+    "Output": "outputs",
+    "ErrorPolicy": "policy",
+    "Envelope": "envelope",
+    "read_envelope": "envelope",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,152 @@
+"""The bytes of a function as they travel and are stored, read without unpickling anything.
+
+Three forms are understood: Pennon's own JSON, a plain pickle of a callable, and geneva's JSON around a pickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args
+
+from pennon.functions.options import Options
+from pennon.functions.outputs import Output
+from pennon.functions.policy import ErrorPolicy
+
+Form = Literal["pennon", "pickle", "geneva"]
+Kind = Literal["scalar", "batch", "record_batch"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What is known of a function without loading it."""
+
+    form: Form
+    pickle: bytes = field(repr=False)
+    sha256: str
+    kind: Kind = "scalar"
+    stateful: bool = False
+    name: str = ""
+    version: str = ""
+    python: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    options: Options = field(default_factory=Options)
+
+    @property
+    def error_policy(self) -> ErrorPolicy:
+        """What happens when the function fails."""
+        return self.options.error_policy
+
+    @property
+    def digest(self) -> str:
+        """What changes when the function does: its code, or the version its author gave it."""
+        if self.version in ("", self.sha256):
+            return self.sha256
+        return hashlib.sha256(f"{self.sha256}:{self.version}".encode()).hexdigest()
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """Return the bytes of Pennon's own form."""
+    document = {
+        "pennon": FORMAT,
+        "kind": envelope.kind,
+        "stateful": envelope.stateful,
+        "name": envelope.name,
+        "version": envelope.version,
+        "pickle": base64.b64encode(envelope.pickle).decode(),
+        "sha256": envelope.sha256,
+        "python": envelope.python,
+        "packages": dict(envelope.packages),
+        "inputs": list(envelope.inputs),
+        "outputs": [output.to_json() for output in envelope.outputs],
+        "options": envelope.options.to_json(),
+    }
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def read_envelope(content: bytes) -> Envelope:
+    """Return what a function's bytes say, in whichever form they are; raise ValueError when they are in none."""
+    if content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and content[-1:] == b".":
+        return Envelope("pickle", content, hashlib.sha256(content).hexdigest())
+    document = _json_object(content)
+    if "pennon" in document:
+        return _read_pennon(document)
+    if "udf_pickle" in document:
+        return _read_geneva(document)
+    raise ValueError("The function is JSON, but neither Pennon's ('pennon') nor geneva's ('udf_pickle').")
+
+
+def _json_object(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(  # noqa: TRY004 - a bad document
+            "The function is neither a JSON object nor a pickle of protocol 2 to 5. Pack it with @pennon.udf."
+        )
+    return document
+
+
+def _read_pennon(document: dict[str, Any]) -> Envelope:
+    if document["pennon"] != FORMAT:
+        raise ValueError(
+            f"The function's format is {document['pennon']!r}; this Pennon knows {FORMAT}. Is it older than its client?"
+        )
+    kind = _take(document, "kind", str)
+    if kind not in get_args(Kind):
+        raise ValueError(f"The function's kind is {kind!r}, not one of {', '.join(get_args(Kind))}.")
+    content, checksum = _checked_pickle(document, "pickle", "sha256")
+    return Envelope(
+        form="pennon",
+        pickle=content,
+        sha256=checksum,
+        kind=kind,  # type: ignore[arg-type]  # checked above
+        stateful=_take(document, "stateful", bool),
+        name=_take(document, "name", str),
+        version=_take(document, "version", str),
+        python=_take(document, "python", str),
+        packages=_take_texts(document, "packages"),
+        inputs=tuple(map(str, _take(document, "inputs", list))),
+        outputs=tuple(Output.from_json(output) for output in _take(document, "outputs", list)),
+        options=Options.from_json(document.get("options", {})),
+    )
+
+
+def _read_geneva(document: dict[str, Any]) -> Envelope:
+    content, checksum = _checked_pickle(document, "udf_pickle", "udf_checksum")
+    # Such a function takes a batch and finds its own columns in it.
+    return Envelope("geneva", content, checksum, kind="record_batch")
+
+
+def _checked_pickle(document: dict[str, Any], key: str, checksum_key: str) -> tuple[bytes, str]:
+    try:
+        content = base64.b64decode(_take(document, key, str), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"The function's {key!r} is not base64: {error}.") from None
+    stated, actual = _take(document, checksum_key, str), hashlib.sha256(content).hexdigest()
+    if stated.lower() != actual:
+        raise ValueError(f"The function's {checksum_key!r} is {stated}, but the sha256 of its pickle is {actual}.")
+    return content, actual
+
+
+_Taken = TypeVar("_Taken")
+
+
+def _take(document: dict[str, Any], key: str, kind: type[_Taken]) -> _Taken:
+    value = document.get(key)
+    if not isinstance(value, kind):
+        raise ValueError(f"The function's {key!r} is missing or of a wrong type.")  # noqa: TRY004 - a bad document
+    return value
+
+
+def _take_texts(document: dict[str, Any], key: str) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _take(document, key, dict).items()}
