@@ -1,0 +1,1 @@
+"""Pennon's own client, against a real server."""

@@ -1,0 +1,70 @@
+"""The bar tells how far a job is where someone sees it, and writes nothing where nobody does."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pennon.client.job import Job
+from pennon.client.progress import JobProgress, rows_done, rows_planned
+from pennon.client.transport import Transport
+
+
+def job(state: str = "running", **known: Any) -> Job:
+    made = Job(
+        Transport("http://127.0.0.1:1"),
+        "j1",
+        {"job_type": "backfill", "target": "x[1]", "state": state, "counters": known.pop("counters", {}), **known},
+    )
+    made._described = True
+    return made
+
+
+def shown(*states: Job, terminal: bool = True, **options: Any) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, force_jupyter=False, width=200, color_system=None)
+    with JobProgress(console=console, **options) as bar:
+        for state in states:
+            bar.show(state)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+COUNTERS = {
+    "rows_planned": 1000,
+    "rows_computed": 500,
+    "rows_skipped": 100,
+    "rows_failed": 7,
+    "fragments_planned": 20,
+    "fragments_committed": 3,
+}
+
+
+def test_rows_fragments_and_failures_are_shown() -> None:
+    text = shown(job(counters=COUNTERS))
+    assert "backfill x[1] running" in text
+    assert "607/1,000 rows · 3/20 fragments · 7 failed" in text
+
+
+def test_what_a_job_waits_for_is_shown() -> None:
+    assert "waits: a free worker" in shown(job("pending", waiting_for="a free worker"))
+
+
+@pytest.mark.parametrize("counters", [{}, {"rows_planned": 0}, COUNTERS])
+def test_the_bar_of_a_done_job_is_full(counters: dict[str, float]) -> None:
+    text = shown(job(counters={}), job("done", counters=counters))
+    assert "x[1] done ━━━" in text
+    assert "╺" not in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [{"terminal": False}, {"enabled": False}])
+def test_nothing_is_written_where_nobody_looks(options: dict[str, Any]) -> None:
+    assert shown(job(counters=COUNTERS), job("done", counters=COUNTERS), **options).strip() == ""
+
+
+def test_rows_are_counted_however_they_ended_but_never_beyond_the_plan() -> None:
+    assert (rows_done(job(counters=COUNTERS)), rows_planned(job(counters=COUNTERS))) == (607, 1000)
+    assert rows_done(job(counters={"rows_planned": 5, "rows_computed": 5, "rows_skipped": 9})) == 5
+    assert rows_done(job(counters={"rows_computed": 5})) == 5
