@@ -43,8 +43,8 @@ class PennonProcess:
         self._arguments: Sequence[str] = arguments
         # What the developer's own shell says of a Pennon must not reach the one under test.
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
-        # One process is enough for most tests, and starts sooner; those about several ask for them.
-        self._env |= {"PYTHONUNBUFFERED": "1", "PENNON_PROCESSES": "1", **(env or {})}
+        # One process without a worker is enough for most tests, and starts sooner; those that need more ask for it.
+        self._env |= {"PYTHONUNBUFFERED": "1", "PENNON_PROCESSES": "1", "PENNON_WORKERS": "0", **(env or {})}
         self._start_seconds = start_seconds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import queue
 import sqlite3
 import threading
@@ -101,6 +102,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        self._locks = path.parent / "locks"
         #: Connections that nobody reads through at the moment. Not one a thread: Lance calls back on threads that are
         #: new to Python each time, and would leave a connection behind with every commit.
         self._idle: deque[SqliteConnection] = deque()
@@ -165,11 +167,12 @@ class SqliteDatabase:
     @contextlib.contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
         # A file beside the database: the processes that share it are on one machine.
-        folder = self._path.parent / "locks"
-        folder.mkdir(exist_ok=True)
-        with (folder / name).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        lock = self._open_lock(name)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
 
     def close(self) -> None:
         with self._closing:
@@ -189,6 +192,15 @@ class SqliteDatabase:
             if not self._closed:
                 self._queue.put(waiting)
             return not self._closed
+
+    def _open_lock(self, name: str) -> int:
+        # Plain system calls, and no look whether the folder is there: every write comes by here.
+        path = f"{self._locks}/{name}"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            self._locks.mkdir(exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _connect(self) -> SqliteConnection:
         connection = SqliteConnection(self._path)

@@ -183,3 +183,13 @@ def in_range(connection: Connection, table_id: str, branch: str, start: int, end
         HIGHEST if end is None else end,
     )
     return [_version(row) for row in rows]
+
+
+def changed_since(connection: Connection, millis: int) -> list[tuple[str, str, int, int]]:
+    """Return which branches of which tables got versions since a time: the newest of each, and when it came."""
+    rows = connection.all(
+        "SELECT table_id, branch, MAX(version), MAX(created_at) FROM versions WHERE created_at >= ? "
+        "GROUP BY table_id, branch",
+        millis,
+    )
+    return [(row[0], row[1], int(row[2]), int(row[3])) for row in rows]

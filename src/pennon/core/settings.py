@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 ENV_PREFIX = "PENNON_"
@@ -20,6 +20,22 @@ ENV_PREFIX = "PENNON_"
 
 class SettingsError(ValueError):
     """A setting has a value it cannot have; the message names the setting."""
+
+
+class ClusterSettings(BaseModel):
+    """A Spark that jobs may name: a master or the address of a Spark Connect server, and its configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        if (self.master is None) == (self.remote is None):
+            raise ValueError("a cluster has either a master or a remote address (sc://…)")
+        return self
 
 
 class Settings(BaseSettings):
@@ -89,10 +105,55 @@ class Settings(BaseSettings):
     )
     idempotency_hours: float = Field(24.0, gt=0, description="Hours for which an Idempotency-Key is remembered.")
     transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
+    job_days: float = Field(30.0, gt=0, description="Days for which a job that ended can be described.")
+    job_attempts: int = Field(
+        5, ge=0, description="Workers that may be lost in a row, without a commit in between, before their job fails."
+    )
+    job_lease_seconds: float = Field(
+        30.0, gt=0, description="Time without a sign of life after which a worker's job is given to another."
+    )
     shutdown_seconds: float = Field(
         10.0, gt=0, description="Time given to requests under way when the server is told to stop."
     )
     keep_alive_seconds: int = Field(75, ge=1, description="Time an idle connection is kept open.")
+    spark_master: str = Field(
+        "local[*,4]",
+        description="Spark that runs jobs: a master (local[CORES,ATTEMPTS], spark://…, yarn, k8s://…) or a Spark "
+        "Connect address (sc://…).",
+    )
+    spark_conf: dict[str, str] = Field(
+        default_factory=dict, description="Configuration of that Spark, by Spark's own names (JSON)."
+    )
+    clusters: dict[str, ClusterSettings] = Field(
+        default_factory=dict,
+        description='Other Sparks that a job may name, such as {"big": {"master": "spark://…", "conf": {}}} or '
+        '{"far": {"remote": "sc://…"}} (JSON).',
+    )
+    environment_folder: Path | None = Field(
+        None, description="Where packages that functions ask for are installed; by default in the folder."
+    )
+    workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
+    worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
+    worker_poll_seconds: float = Field(
+        0.1, gt=0, description="Time after which an idle worker looks for the next job again."
+    )
+    backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
+    backfill_batch_bytes: int = Field(
+        64 * 1024 * 1024, ge=1024, description="Bytes of input that a task of a backfill holds at once, about."
+    )
+    checkpoint_seconds: float = Field(
+        0.1, ge=0, description="Work after which a backfill keeps its results on a disk; a crash costs no more."
+    )
+    remote_checkpoint_seconds: float = Field(
+        5.0, ge=0, description="The same where tables are on an object store, which charges for every file."
+    )
+    auto_backfill_rows: int = Field(
+        1, ge=1, description="Rows that must be missing or stale before a column with auto_backfill is filled."
+    )
+    auto_backfill_seconds: float = Field(
+        5.0, ge=0, description="Least time between two automatic backfills of a column."
+    )
+    worker_warm: bool = Field(False, description="Start Spark with the worker instead of with its first job.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
     )
@@ -120,6 +181,11 @@ class Settings(BaseSettings):
         """Where the catalog is."""
         path = self.directory.absolute() / ".pennon" / "catalog.db"
         return self.database or f"sqlite:///{quote(str(path))}"
+
+    @property
+    def environments(self) -> Path:
+        """Where packages that functions ask for are installed."""
+        return self.environment_folder or self.directory.absolute() / ".pennon" / "environments"
 
     @property
     def root_url(self) -> str:

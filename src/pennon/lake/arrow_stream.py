@@ -35,7 +35,7 @@ class _Joined(io.RawIOBase):
     """What was read ahead of a body, followed by the rest of it."""
 
     def __init__(self, head: bytes, body: Body) -> None:
-        self._head = io.BytesIO(head)
+        self._head = memoryview(head)
         self._body = body
         #: Whether a read asked for more than there was.
         self.fell_short = False
@@ -43,12 +43,16 @@ class _Joined(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        content = self._head.read(size)
-        if size < 0 or len(content) < size:
-            content += self._body.read(size - len(content) if size >= 0 else -1)
-        self.fell_short = self.fell_short or len(content) < size
-        return content
+    def read(self, size: int = -1) -> bytes | memoryview:
+        """Return bytes; those of the head as they lie there, because Arrow takes any buffer and a copy takes time."""
+        if 0 <= size <= len(self._head):
+            content, self._head = self._head[:size], self._head[size:]
+            return content
+        rest = self._body.read(size - len(self._head) if size >= 0 else -1)
+        joined = bytes(self._head) + rest
+        self._head = memoryview(b"")
+        self.fell_short = self.fell_short or len(joined) < size
+        return joined
 
 
 class ArrowSource:

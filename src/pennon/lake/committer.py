@@ -48,15 +48,21 @@ class TableCommitter(LanceNamespace):
         authority: CommitAuthority,
         note: Callable[[Connection], str],
     ) -> None:
-        self.table = table
-        self.failure: Exception | None = None
-        self.transaction_id: str | None = None
-        self.committed: Version | None = None
-        self._in_doubt = False
         self._folder = folder
         self._options = options
         self._history = history
         self._authority = authority
+        self.begin(table, note)
+
+    def begin(self, table: Table, note: Callable[[Connection], str]) -> None:
+        """Begin a write, of which nothing is known yet."""
+        self.table = table
+        self.failure: Exception | None = None
+        self.transaction_id: str | None = None
+        self.committed: Version | None = None
+        #: The version that is being committed.
+        self.proposed = 0
+        self._in_doubt = False
         self._note = note
 
     @property
@@ -104,6 +110,7 @@ class TableCommitter(LanceNamespace):
             e_tag=request.get("e_tag"),
             naming_scheme=request.get("naming_scheme"),
         )
+        self.proposed = proposal.version
         try:
             (version,) = self._authority.commit([(self.table, proposal)], self._note)
         except Exception as error:

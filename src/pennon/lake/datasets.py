@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lance
 from cachetools import LRUCache
@@ -24,12 +24,23 @@ if TYPE_CHECKING:
     from pennon.lake.places import Places
 
 
+#: Tables whose next write starts where the last one ended. Each names all fragments: not too many of them.
+_MOST_WRITING = 64
+
 _Key = tuple[str, str, int, str | None]
 
 
 def _key(table: Table, version: Version) -> _Key:
     """Return what a version's content is known by: where others make versions, one may be made anew."""
     return (table.id, version.branch, version.version, None if table.managed else version.e_tag)
+
+
+class _Kept(NamedTuple):
+    """A dataset that went on to the version it committed."""
+
+    dataset: Any
+    committer: TableCommitter
+    at: Version
 
 
 class Datasets:
@@ -53,6 +64,7 @@ class Datasets:
         )
         self._lock = Lock()
         self._handles: LRUCache[_Key, Any] = LRUCache(handles)
+        self._writing: LRUCache[tuple[str, str], _Kept] = LRUCache(_MOST_WRITING)
 
     def at(self, table: Table, branch: str, version: int | None) -> Any:
         """Return the dataset at a version, by default the newest; reads through it never move."""
@@ -84,13 +96,28 @@ class Datasets:
         return newest
 
     def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
-        """Return the newest dataset of a branch and the committer its commits go through."""
+        """Return the newest dataset of a branch and the committer its commits go through; raises what is missing."""
+        newest = self.newest(table, branch)
+        with self._lock:
+            # Taken out: no two writes share a committer, and one that fails does not come back.
+            kept = self._writing.pop((table.id, branch), None)
+        if kept is not None and kept.at.digest == newest.digest and kept.committer.table.location == table.location:
+            kept.committer.begin(table, note)
+            return kept.dataset, kept.committer
         committer = self.committer(table, note)
         if table.managed:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
         else:
             dataset = lance.dataset(table.location, storage_options=self._places.options or None, session=self.session)
         return (dataset.checkout_version((branch, None)) if branch else dataset), committer
+
+    def keep_for_writing(self, branch: str, dataset: Any, committer: TableCommitter) -> None:
+        """Keep the dataset of a branch after a write that succeeded: the next one starts where it has got to."""
+        at = committer.committed
+        # What was committed may be another branch that was made from this one, under the same number.
+        if at is not None and committer.table.managed and (at.branch, at.version) == (branch, dataset.version):
+            with self._lock:
+                self._writing[at.table_id, branch] = _Kept(dataset, committer, at)
 
     def committer(self, table: Table, note: Callable[[Connection], str]) -> TableCommitter:
         """Return a committer for one incarnation of a table."""

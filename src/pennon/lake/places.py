@@ -139,11 +139,16 @@ class Places:
         return real
 
     def _open_folder(self, location: str) -> Folder:
-        if "://" not in location:
-            return LocalFolder(location)
-        from pennon.lake.remote import RemoteFolder
+        return open_folder(location, self.options)
 
-        return RemoteFolder(location, self.options)
+
+def open_folder(location: str, options: Mapping[str, str]) -> Folder:
+    """Return a folder by its address."""
+    if "://" not in location:
+        return LocalFolder(location)
+    from pennon.lake.remote import RemoteFolder
+
+    return RemoteFolder(location, options)
 
 
 def _normal_root(root: str) -> str:

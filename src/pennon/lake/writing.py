@@ -114,14 +114,36 @@ class Writer:
         ``alone`` also keeps the writers of other processes out, for work whose conflicts Lance does not see.
         """
         with self._turn(table, branch, alone=alone), self._truthful(table, None, None):
-            dataset, committer = self._open(table, branch, note)
+            dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 before = dataset.version
                 result = work(dataset)
-            transaction_id = committer.transaction_id
-            if transaction_id is None and dataset.version != before:
+            transaction_id, version = committer.transaction_id, dataset.version
+            if transaction_id is None and version != before:
                 transaction_id = self._database.write(note)
-            return result, Written(dataset.version, transaction_id)
+            self._datasets.keep_for_writing(branch, dataset, committer)
+            return result, Written(version, transaction_id)
+
+    def commit(
+        self, table: Table, branch: str, note: Callable[[Connection, int], str], build: Callable[[Any], Any]
+    ) -> Written | None:
+        """Commit the operation that is built from the newest dataset, in the table's lane; none when it is none.
+
+        The note is told the version it goes with.
+        """
+        with self._turn(table, branch, alone=False), self._truthful(table, None, None):
+            dataset, committer = self._datasets.for_writing(
+                table, branch, lambda connection: note(connection, committer.proposed)
+            )
+            operation = build(dataset)
+            if operation is None:
+                return None
+            with self._truthful(table, committer, None), typed_errors():
+                done = self._commit(dataset, operation, dataset.version, committer)
+        transaction_id = committer.transaction_id
+        if transaction_id is None:
+            transaction_id = self._database.write(lambda connection: note(connection, done.version))
+        return Written(done.version, transaction_id)
 
     def turn(self, table: Table) -> AbstractContextManager[None]:
         """Hold the lane of a table inside the block, for changes that are not commits."""
@@ -150,14 +172,10 @@ class Writer:
     def commit_parts(self, table: Table, branch: str, operation: Any, rows: int, note: Note) -> Written:
         """Commit files that were written as parts of an upload."""
         with self._turn(table, branch, alone=False):
-            dataset, committer = self._open(table, branch, note)
+            dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 done = self._commit(dataset, operation, dataset.version, committer)
         return Written(done.version, committer.transaction_id or self._database.write(note), rows)
-
-    def _open(self, table: Table, branch: str, note: Note) -> tuple[Any, TableCommitter]:
-        self._datasets.newest(table, branch)  # names what is missing: data, branch
-        return self._datasets.for_writing(table, branch, note)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit fails alone."""
@@ -228,7 +246,7 @@ class Writer:
         committer: TableCommitter | None = None
         try:
             with self._turn(table, branch, alone=False):
-                dataset, committer = self._open(table, branch, note)
+                dataset, committer = self._datasets.for_writing(table, branch, note)
                 with self._truthful(table, committer, source), typed_errors():
                     done = self._commit(dataset, operation, dataset.version, committer)
         except BaseException:

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.core.settings import Settings
+    from pennon.jobs.queue import Queue
+    from pennon.jobs.roster import Roster
     from pennon.lake.authority import CommitAuthority
     from pennon.lake.datasets import Datasets
     from pennon.lake.details import DetailReader
     from pennon.lake.discovery import Discovery
+    from pennon.lake.fills import Ledger
     from pennon.lake.history import History
     from pennon.lake.indexing import Indexer
     from pennon.lake.places import Places
@@ -54,6 +57,9 @@ class House:
     writer: Writer
     indexer: Indexer
     uploads: Uploads
+    queue: Queue
+    ledger: Ledger
+    roster: Roster
 
 
 class Operations:

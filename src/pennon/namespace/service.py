@@ -10,16 +10,20 @@ from pennon.catalog import idempotency, open_database, transactions
 from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
 from pennon.core.settings import Settings, load_settings
+from pennon.jobs.queue import Queue
+from pennon.jobs.roster import Roster
 from pennon.lake.authority import CommitAuthority
 from pennon.lake.datasets import Datasets
 from pennon.lake.details import DetailReader
 from pennon.lake.discovery import Discovery
+from pennon.lake.fills import Ledger
 from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
 from pennon.lake.places import Places
 from pennon.lake.removal import Removal
 from pennon.lake.uploads import Uploads
 from pennon.lake.writing import Writer
+from pennon.namespace.backfills import BackfillOperations
 from pennon.namespace.base import House
 from pennon.namespace.batches import BatchOperations
 from pennon.namespace.branches import BranchOperations
@@ -27,6 +31,7 @@ from pennon.namespace.columns import ColumnOperations
 from pennon.namespace.descriptions import DescriptionOperations
 from pennon.namespace.extensions import ExtensionOperations
 from pennon.namespace.indices import IndexOperations
+from pennon.namespace.jobs import JobOperations
 from pennon.namespace.listings import ListingOperations
 from pennon.namespace.namespaces import NamespaceOperations
 from pennon.namespace.queries import QueryOperations
@@ -49,9 +54,11 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
     ColumnOperations,
     IndexOperations,
     ExtensionOperations,
+    BackfillOperations,
     TagOperations,
     BranchOperations,
     StatisticsOperations,
+    JobOperations,
     LanceNamespace,
 ):
     """Pennon in this process: ``lance_namespace.connect("pennon", {"directory": "data"})``.
@@ -74,13 +81,15 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         return f"PennonNamespace {{ root: {self.house.places.root_location!r} }}"
 
     def tidy(self) -> None:
-        """Do the small chores of a long-lived process: forget old transactions, remove what drops left behind."""
+        """Do the small chores of a long-lived process: forget what is old, remove what drops left behind."""
         oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
         self._write(lambda connection: transactions.forget_before(connection, oldest))
         stale = now_millis() - int(self.house.settings.idempotency_hours * _DAY_MILLIS / 24)
         self._write(lambda connection: idempotency.forget_before(connection, stale))
         self.house.removal.sweep()
         self.house.uploads.sweep(stale)
+        self.house.queue.sweep(now_millis() - int(self.house.settings.job_days * _DAY_MILLIS))
+        self.house.roster.sweep()
 
     def close(self) -> None:
         """Finish what is being built, and give back the connections to the catalog."""
@@ -122,4 +131,7 @@ def build_house(settings: Settings) -> House:
         writer=writer,
         indexer=Indexer(database, datasets, settings.index_threads),
         uploads=Uploads(database, writer),
+        queue=Queue(database, attempts=settings.job_attempts),
+        ledger=Ledger(database),
+        roster=Roster(database, settings.job_lease_seconds),
     )

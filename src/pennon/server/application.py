@@ -12,12 +12,13 @@ from functools import partial
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
 
 from pennon import __version__
+from pennon.catalog import jobs
 from pennon.catalog.schema import latest_version, schema_version
 from pennon.namespace import PennonNamespace
 from pennon.server.exchange import Exchange, Receive, Scope, Send
 from pennon.server.failures import answer_error, as_known, status_for
 from pennon.server.handling import Handler
-from pennon.server.metrics import MEDIA_TYPE, Metrics
+from pennon.server.metrics import MEDIA_TYPE, Metrics, jobs_text
 from pennon.server.openapi import build_document
 from pennon.server.operations import OPERATIONS, UNSUPPORTED, Operation
 from pennon.server.routing import Match, Router
@@ -51,6 +52,10 @@ class Application:
     def notice_arrival(self) -> None:
         """Take note that bytes of a request came in: from now on nothing older than it may be answered."""
         self._house.database.look_again()
+
+    def notice_end(self) -> None:
+        """Take note that the server is to stop: streams without an end of their own get one."""
+        self._handler.end_feeds()
 
     def _add_routes(self) -> None:
         for row in OPERATIONS:
@@ -142,4 +147,5 @@ class Application:
         await exchange.answer(200, json.dumps(build_document()).encode())
 
     async def _answer_metrics(self, exchange: Exchange) -> None:
-        await exchange.answer(200, self._metrics.text(), MEDIA_TYPE)
+        counts = await self._handler.in_thread(partial(self._house.database.read, jobs.counts))
+        await exchange.answer(200, self._metrics.text() + jobs_text(counts), MEDIA_TYPE)

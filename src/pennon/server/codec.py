@@ -43,6 +43,7 @@ def _text(_: str, text: str) -> str:
 
 #: How each query parameter of the protocol is read.
 QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
+    "after": (int, _integer),
     "branch": (str, _text),
     "check_declared": (bool, _boolean),
     "descending": (bool, _boolean),

@@ -47,6 +47,7 @@ class Remote:
         self._root_listing = operation.id == "ListAllTables" and self.is_remote
         self._names = self._root_listing or (operation.id == "ListTables" and "delimiter" not in exchange.query)
         self._rename = operation.id == "RenameTable"
+        self._jobs = operation.tag == "Job"
 
     @property
     def lists_root(self) -> bool:
@@ -62,7 +63,7 @@ class Remote:
         """Turn the client's spellings of a body into the specification's."""
         if self._rename and "new_namespace_id" not in body and isinstance(body.get("new_namespace"), list):
             body["new_namespace_id"] = [*database, *body["new_namespace"]]
-        if self._root_listing:
+        if self._root_listing or self._jobs:
             body["id"] = list(database)
         if self._details:
             body["load_detailed_metadata"] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import InvalidInputError
 
@@ -13,6 +13,8 @@ from pennon.namespace.queries import Answer
 
 if TYPE_CHECKING:
     from pennon.server.bindings import Call
+
+Value = TypeVar("Value", int, str)
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -29,14 +31,14 @@ class Reply:
 def clone_table(call: Call) -> Any:
     """Clone a table."""
     source = _text(call, "source_location")
-    version, tag = call.stated.get("source_version"), call.stated.get("source_tag")
+    version, tag = _optional(call, "source_version", int), _optional(call, "source_tag", str)
     shallow = call.stated.get("is_shallow", True) is not False
     return call.namespace.clone_table(call.identifier, source, version, tag, shallow=shallow)
 
 
 def begin_upload(call: Call) -> Any:
     """Begin an upload in parts."""
-    return call.namespace.begin_upload(call.identifier, call.stated.get("branch"))
+    return call.namespace.begin_upload(call.identifier, _optional(call, "branch", str))
 
 
 def complete_upload(call: Call) -> Any:
@@ -74,8 +76,9 @@ def fetch_blobs(call: Call) -> Answer:
     row_ids = call.stated.get("row_ids")
     if not isinstance(row_ids, list) or not all(type(row_id) is int and row_id >= 0 for row_id in row_ids):
         raise InvalidInputError("row_ids must be a list of row ids.")
-    rows = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, call.stated.get("version"))
-    return Answer(rows.to_reader(), call.stated.get("version") or 0)
+    version = _optional(call, "version", int)
+    rows = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version)
+    return Answer(rows.to_reader(), version or 0)
 
 
 def read_blob(call: Call) -> Reply:
@@ -119,6 +122,13 @@ def _text(call: Call, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInputError(f"The request needs {name!r} as text.")
     return value
+
+
+def _optional(call: Call, name: str, kind: type[Value]) -> Value | None:
+    value = call.stated.get(name)
+    if value is None or type(value) is kind:
+        return value
+    raise InvalidInputError(f"{name!r} must be {'text' if kind is str else 'a whole number'}.")
 
 
 def _range(header: str | None) -> tuple[int, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import logging
@@ -28,6 +29,7 @@ from pennon.server.context import context_of
 from pennon.server.dialects import Remote, database_named
 from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers
 from pennon.server.extensions import Reply
+from pennon.server.feeds import JobFeed
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.operations import Operation
 from pennon.server.streams import BodyPipe, Outgoing, cut_off
@@ -76,6 +78,7 @@ class Handler:
         self._uploads = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
+        self._ending = asyncio.Event()
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
 
     async def handle(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
@@ -134,6 +137,10 @@ class Handler:
         pool = self._uploads if upload else self._long if long else self._short
         return await asyncio.get_running_loop().run_in_executor(pool, context.run, work)
 
+    def end_feeds(self) -> None:
+        """End the streams of events that would go on for as long as what they tell of."""
+        self._ending.set()
+
     def close(self) -> None:
         """Let the threads end."""
         self._short.shutdown(cancel_futures=True)
@@ -182,7 +189,7 @@ class Handler:
         assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
         run = partial(request.operation.binding, call)
         if pipe is None:
-            as_file = not request.remote.is_remote and request.operation.tag != "Extension"
+            as_file = not request.remote.is_remote and request.operation.specified
             return await self.in_thread(partial(_begin, run, as_file=as_file), long=True)
         return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
 
@@ -243,6 +250,8 @@ class Handler:
     async def _answer(self, request: _Request, result: Any) -> int:
         if isinstance(result, Outgoing):
             await self._answer_batches(request.exchange, result)
+        elif isinstance(result, JobFeed):
+            await self._answer_feed(request.exchange, result)
         elif isinstance(result, Reply):
             kind = b"application/octet-stream" if isinstance(result.body, bytes) else b"application/json"
             await request.exchange.answer(result.status, self._encode(request, result), kind, result.headers)
@@ -266,8 +275,21 @@ class Handler:
             content = await ahead
         await exchange.send(content, more=False)
 
+    async def _answer_feed(self, exchange: Exchange, feed: JobFeed) -> None:
+        """Send events as they come: the feed is asked now and then, and no thread is held while nothing happens."""
+        await exchange.start(200, feed.media_type, feed.headers)
+        while not (exchange.client_is_gone() or self._ending.is_set()):
+            content = await self.in_thread(feed.read)
+            if content:
+                await exchange.send(content, more=True)
+            if feed.ended:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), feed.pause)
+        await exchange.send(b"", more=False)
+
     def _log(self, request: _Request) -> None:
-        name = format_identifier(request.stated.get("id") or ())
+        name = request.stated.get("job_id") or format_identifier(request.stated.get("id") or ())
         caller, request_id = request.principal.name, request.exchange.request_id
         logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -59,3 +60,9 @@ class Metrics:
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
+
+
+def jobs_text(counts: Mapping[str, int]) -> bytes:
+    """Return the number of jobs by state as Prometheus reads it: of the catalog, so the same from every process."""
+    head = "# HELP pennon_jobs Jobs in the catalog.\n# TYPE pennon_jobs gauge\n"
+    return (head + "".join(f'pennon_jobs{{state="{state}"}} {count}\n' for state, count in counts.items())).encode()

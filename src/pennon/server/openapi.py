@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from pennon import __version__
 from pennon.core.errors import STATUS_BY_CODE
 from pennon.server.codec import QUERY_PARAMETERS
+from pennon.server.extension_schemas import ANSWERS, BODIES
 from pennon.server.operations import OPERATIONS, Operation
 from pennon.server.streams import FILE_TYPE, STREAM_TYPE
 
@@ -48,10 +49,12 @@ def _describe(row: Operation) -> dict[str, Any]:
         "tags": [row.tag],
         "x-pennon-role": row.permission.role.name.lower(),
         "parameters": _parameters(row),
-        "responses": {str(row.status): _success(row), **_errors()},
+        "responses": {str(row.status): _success(row), **_errors(), **ANSWERS.get(row.id, {})},
     }
     content: dict[str, Any] = {}
-    if row.method == "POST" and row.request is not None and row.arrow is not True:
+    if row.id in BODIES:
+        content["application/json"] = {"schema": BODIES[row.id]}
+    elif row.method == "POST" and row.request is not None and row.arrow is not True:
         content["application/json"] = {"schema": {"$ref": _REFERENCE.format(model=row.request.__name__)}}
     if row.arrow:
         content[STREAM_TYPE.decode()] = {"schema": {"type": "string", "format": "binary"}}
@@ -80,6 +83,8 @@ def _success(row: Operation) -> dict[str, Any]:
             kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in (FILE_TYPE, STREAM_TYPE)
         }
         return {"description": row.summary, "content": content}
+    if row.answer == "events":
+        return {"description": row.summary, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     if row.answer == "value":
         kind = "integer" if row.id == "CountTableRows" else "string"
         return {"description": row.summary, "content": {"application/json": {"schema": {"type": kind}}}}

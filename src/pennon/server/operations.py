@@ -14,7 +14,15 @@ from pydantic import BaseModel
 
 from pennon.core.caller import Role
 from pennon.core.identifiers import Identifier, check_identifier
-from pennon.server import bindings, extensions
+from pennon.namespace import job_models
+from pennon.namespace.backfill_models import (
+    BackfillRequest,
+    ColumnErrorsRequest,
+    ColumnErrorsResponse,
+    ColumnStateRequest,
+    ColumnStateResponse,
+)
+from pennon.server import backfills, bindings, extensions, jobs
 from pennon.server.bindings import Binding
 
 
@@ -50,13 +58,18 @@ class Operation:
     binding: Binding | None = None
     #: Whether the body is an Arrow stream; "either" where JSON will do as well.
     arrow: bool | Literal["either"] = False
-    #: What the answer is: an object, a bare JSON value, or Arrow batches.
-    answer: Literal["object", "value", "batches"] = "object"
+    #: What the answer is: an object, a bare JSON value, Arrow batches, or a stream of events.
+    answer: Literal["object", "value", "batches", "events"] = "object"
 
     @property
     def long(self) -> bool:
         """Whether the operation works on data, and so on the threads for that."""
         return self.id in _ON_DATA
+
+    @property
+    def specified(self) -> bool:
+        """Whether the operation is one of the specification's; the others first of all serve LanceDB's client."""
+        return self.tag not in {"Extension", "Job"}
 
     @property
     def changes(self) -> bool:
@@ -71,8 +84,10 @@ _ON_DATA = frozenset(
         "CreateTableBranch",
         "DeleteFromTable",
         "DeleteTableBranch",
+        "DescribeColumnState",
         "DropTableIndex",
         "GetTableStats",
+        "ListColumnErrors",
         "ListTableIndices",
         "UpdateFieldMetadata",
         "UpdateTable",
@@ -215,6 +230,50 @@ _EXTENSIONS: tuple[Operation, ...] = (
         _READ_TABLE,
         extensions.no_write_buffer,
         "Tell that writes are not buffered.",
+    ),
+)
+
+
+def _job(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation on jobs, as LanceDB's client calls it."""
+    path, method = f"/v1/jobs/{verb}", more.pop("method", "POST")
+    more.setdefault("request", job_models.JobRequest)
+    more.setdefault("response", getattr(job_models, f"{op}Response", None))
+    return _operation(op, method, path, permission, tag="Job", summary=summary, **more)
+
+
+_JOBS: tuple[Operation, ...] = (
+    _job("ListJobs", "list", _FILTERED, "List jobs, the newest first.", request=job_models.ListJobsRequest),
+    _job("DescribeJob", "describe", _FILTERED, "Describe a job: its state, progress and outcome."),
+    _job("CancelJob", "cancel", _FILTERED_WRITE, "Cancel a job."),
+    _job("PauseJob", "pause", _FILTERED_WRITE, "Let a job rest."),
+    _job("ResumeJob", "resume", _FILTERED_WRITE, "Let a job that rests go on."),
+    _job(
+        "RetryJob",
+        "retry",
+        _FILTERED_WRITE,
+        "Submit again what a job did not get done.",
+        request=job_models.RetryJobRequest,
+    ),
+    _job(
+        "QueryJobEvents",
+        "query_events",
+        _FILTERED,
+        "Return what happened to jobs, as Arrow.",
+        request=job_models.QueryJobEventsRequest,
+        binding=jobs.query_events,
+        answer="batches",
+    ),
+    _job(
+        "FollowJob",
+        "{job_id}/events",
+        _FILTERED,
+        "Follow what happens to a job, as server-sent events.",
+        request=None,
+        method="GET",
+        query=("after",),
+        binding=jobs.follow,
+        answer="events",
     ),
 )
 
@@ -387,6 +446,33 @@ OPERATIONS: tuple[Operation, ...] = (
         query=("branch",),
         arrow="either",
     ),
+    _table(
+        "AlterTableBackfillColumns",
+        "backfill_column",
+        _WRITE_TABLE,
+        "Start filling a column, or tell what that would do.",
+        request=BackfillRequest,
+        binding=backfills.backfill_column,
+        status=202,
+    ),
+    _table(
+        "DescribeColumnState",
+        "column_state",
+        _READ_TABLE,
+        "Count a column's rows by what is known of them.",
+        request=ColumnStateRequest,
+        response=ColumnStateResponse,
+        tag="Extension",
+    ),
+    _table(
+        "ListColumnErrors",
+        "errors",
+        _READ_TABLE,
+        "Return the rows that functions failed on.",
+        request=ColumnErrorsRequest,
+        response=ColumnErrorsResponse,
+        tag="Extension",
+    ),
     _table("AlterTableAlterColumns", "alter_columns", _WRITE_TABLE, "Alter columns."),
     _table("AlterTableDropColumns", "drop_columns", _WRITE_TABLE, "Drop columns."),
     _table("UpdateFieldMetadata", "update_field_metadata", _WRITE_TABLE, "Change the metadata of fields."),
@@ -434,6 +520,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table("CreateTableBranch", "branches/create", _WRITE_TABLE, "Create a branch.", tag="Branch"),
     _table("DeleteTableBranch", "branches/delete", _WRITE_TABLE, "Delete a branch.", tag="Branch"),
     *_EXTENSIONS,
+    *_JOBS,
     _operation(
         "DescribeTransaction",
         "POST",
@@ -456,7 +543,6 @@ OPERATIONS: tuple[Operation, ...] = (
 #: Operations of the protocol and of LanceDB's client that this Pennon answers with "unsupported": their routes, so
 #: that the answer is typed.
 UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "AlterTableBackfillColumns": ("POST", f"{_T}/backfill_column"),
     "RefreshMaterializedView": ("POST", "/v1/materialized_view/{id}/refresh"),
     "CreateMaterializedView": ("POST", "/v1/materialized_view/{id}/create"),
     "DescribeMaterializedView": ("POST", "/v1/materialized_view/{id}/describe"),
@@ -475,13 +561,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     "DescribeSecret": ("POST", "/v1/secret/{id}/describe"),
     "DropSecret": ("POST", "/v1/secret/{id}/drop"),
     "ListSecrets": ("GET", f"{_NS}/secret/list"),
-    "ListJobs": ("POST", "/v1/jobs/list"),
-    "DescribeJob": ("POST", "/v1/jobs/describe"),
-    "CancelJob": ("POST", "/v1/jobs/cancel"),
-    "PauseJob": ("POST", "/v1/jobs/pause"),
-    "ResumeJob": ("POST", "/v1/jobs/resume"),
-    "QueryJobEvents": ("POST", "/v1/jobs/query_events"),
-    "FunctionErrors": ("POST", f"{_T}/errors"),
     "SetWriteBuffer": ("POST", f"{_T}/set_lsm_write_spec"),
     "UnsetWriteBuffer": ("POST", f"{_T}/unset_lsm_write_spec"),
     "FlushWriteBuffer": ("POST", f"{_T}/flush_lsm"),

@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Serve until the process is told to stop: alone, or with as many processes as the settings say."""
     require_keys(settings)
-    if settings.process_count > 1:
+    if settings.process_count > 1 or settings.workers > 0:
         from pennon.server.supervising import supervise
 
         supervise(settings)

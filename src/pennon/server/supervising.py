@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import logging
 import os
 import selectors
@@ -21,9 +22,11 @@ from pennon.server.running import address_of, answer, bind, configure_logging, s
 
 logger = logging.getLogger("pennon.server")
 
-_READY = b"ready\n"
+READY = b"ready\n"
 _START_SECONDS = 120.0
 _RESTART_SECONDS = 1.0
+_WORKER_RESTART_SECONDS = 5.0
+_SERVER, _WORKER = "pennon.server.supervising", "pennon.cli.worker"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,17 +56,20 @@ class _Supervisor:
         self._counts = counts
         self._held = bind(settings.host, settings.port, shared=True)
         self._children: list[subprocess.Popen[bytes]] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._worker_died_at = 0.0
         self._stopping = threading.Event()
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, lambda *_: self._stopping.set())
 
     def start(self) -> None:
         """Start all processes and return when each of them answers."""
-        self._children = [self._spawn() for _ in range(self._settings.process_count)]
+        self._children = [self._spawn(_SERVER) for _ in range(self._settings.process_count)]
         for child in self._children:
             if not self._answers(child):
                 self._stop()
                 raise SettingsError("A server process ended while it was starting; its log lines above say why.")
+        self._workers = [self._spawn(_WORKER) for _ in range(count_workers(self._settings))]
 
     def watch(self) -> None:
         """Replace processes that die, until told to stop; then end them all."""
@@ -71,12 +77,22 @@ class _Supervisor:
             for index, child in enumerate(self._children):
                 if child.poll() is not None and not self._stopping.is_set():
                     logger.error("server process %d ended with %s; starting another", child.pid, child.returncode)
-                    self._children[index] = self._spawn()
+                    self._children[index] = self._spawn(_SERVER)
+            self._replace_workers()
         self._stop()
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _replace_workers(self) -> None:
+        """Start a worker in the place of one that died; not at once, for it may die again."""
+        for index, child in enumerate(self._workers):
+            if child.poll() is None or time.monotonic() - self._worker_died_at < _WORKER_RESTART_SECONDS:
+                continue
+            logger.error("worker %d ended with %s; starting another", child.pid, child.returncode)
+            self._worker_died_at = time.monotonic()
+            self._workers[index] = self._spawn(_WORKER)
+
+    def _spawn(self, module: str) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(  # noqa: S603 (this very program)
-            [sys.executable, "-m", "pennon.server.supervising", str(os.getpid())],
+            [sys.executable, "-m", module, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, SHARED_FOLDER: self._counts},
@@ -94,14 +110,15 @@ class _Supervisor:
             deadline = time.monotonic() + _START_SECONDS
             while time.monotonic() < deadline and not self._stopping.is_set():
                 if selector.select(timeout=0.5):
-                    return child.stdout.readline() == _READY
+                    return child.stdout.readline() == READY
         return False
 
     def _stop(self) -> None:
-        for child in self._children:
+        children = [*self._children, *self._workers]
+        for child in children:
             child.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self._settings.shutdown_seconds + 5.0
-        for child in self._children:
+        for child in children:
             try:
                 child.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
@@ -114,7 +131,15 @@ class _Supervisor:
         self._held.close()
 
 
-def _end_with(parent: int) -> None:
+def count_workers(settings: Settings) -> int:
+    """Return how many workers to keep: none where Spark is not installed."""
+    if settings.workers and importlib.util.find_spec("pyspark") is None:
+        logger.warning("jobs wait for a worker on another host: Spark is not installed here (pennon[spark])")
+        return 0
+    return settings.workers
+
+
+def end_with(parent: int) -> None:
     """Make the system end this process when the one that started it dies, however it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -124,14 +149,14 @@ def _end_with(parent: int) -> None:
 
 def run_child() -> None:
     """Be one of the processes of a server: told by whom it was started, and its settings on standard input."""
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())
     configure_logging(settings.log_level, settings.log_format)
     ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     bound: socket.socket = bind(settings.host, settings.port, shared=True)
 
     def announce() -> None:
-        ready.write(_READY)
+        ready.write(READY)
 
     answer(settings, bound, announce)
 

@@ -64,6 +64,11 @@ class Protocol(HttpToolsProtocol):
         self.app.notice_arrival()
         super().data_received(data)
 
+    def shutdown(self) -> None:
+        """Take note that the server is to stop."""
+        self.app.notice_end()
+        super().shutdown()
+
     def on_response_complete(self) -> None:
         """End an answer, also one that has only a head."""
         self.transport.flush()  # type: ignore[attr-defined]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import secrets
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pennon.catalog import open_database, tables
+from pennon.jobs.queue import Queue
 from tests.integration.catalog.lakes import stage_in
 from tests.integration.rest.wire import Wire, quoted
 
@@ -99,7 +102,7 @@ class Sample:
 def path_of(row: Operation, identifier: str, values: dict[str, str] | None = None, query: str = "") -> str:
     """Return the path of an operation on an object; parts that are not given are made up."""
     path = row.path.replace("{id}", identifier)
-    for name in ("index_name", "column", "row_id"):
+    for name in ("index_name", "column", "row_id", "job_id"):
         path = path.replace("{" + name + "}", (values or {}).get(name, "0"))
     return f"{path}?{query}" if query else path
 
@@ -142,6 +145,36 @@ def _indexed(home: Home, **values: str) -> Sample:
     home.ask("table", home.table, "create_index", {"column": "id", "index_type": "BTREE", "name": "by_id"})
     home.ask("table", home.table, "index/by_id/prewarm")  # waits until it is built
     return Sample(quoted(home.table), {}, values={"index_name": "by_id", **values})
+
+
+def _job(body: Any = None, *, ended: bool = False) -> Callable[[Home], Sample]:
+    """Make a job that no worker takes: one that rests, or that was cancelled."""
+
+    def make(home: Home) -> Sample:
+        database = open_database(f"sqlite:///{home.directory / '.pennon' / 'catalog.db'}")
+        with closing(database):
+            queue, identifier = Queue(database), tuple(home.table.split("$"))
+            found = database.read(lambda connection: tables.find(connection, identifier))
+            assert found is not None
+            job = database.write(
+                lambda connection: queue.submit(
+                    connection,
+                    kind="backfill",
+                    table_id=found.id,
+                    branch="",
+                    target="word",
+                    object=identifier,
+                    spec={},
+                    submitted_by="ada",
+                    context={},
+                )
+            )
+            queue.pause(job.id)
+            if ended:
+                queue.cancel(job.id)
+        return Sample("", {"job_id": job.id, **(body or {})})
+
+    return make
 
 
 def _transaction(body: Any) -> Callable[[Home], Sample]:
@@ -224,6 +257,12 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
         quoted(home.other(f"c{secrets.token_hex(4)}")),
         {"source_location": str(home.folder(home.table)), "is_shallow": True},
     ),
+    "ListJobs": lambda home: Sample("", {"table": home.table, "state": "paused", "limit": 5}),
+    "DescribeJob": _job(),
+    "CancelJob": _job(),
+    "PauseJob": _job(),
+    "ResumeJob": _job(),
+    "RetryJob": _job({"only_failed": True}, ended=True),
     "BeginUpload": _on_table({}),
     "CompleteUpload": _upload({}, "complete"),
     "AbortUpload": _upload({}, "abort"),
@@ -235,5 +274,5 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     "GetWriteBufferStats": _on_table({}),
 }
 
-#: Rows that cannot succeed on the table above, because it has no blobs; those that do are elsewhere.
-WITHOUT_SAMPLE = {"FetchBlobs", "ReadBlob"}
+#: Rows that cannot succeed on the table above, because it has no blobs, or that tell of jobs; those are elsewhere.
+WITHOUT_SAMPLE = {"FetchBlobs", "ReadBlob", "FollowJob", "QueryJobEvents"}

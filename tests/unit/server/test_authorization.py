@@ -21,6 +21,7 @@ from pennon.server.operations import OPERATIONS, Operation
 READING = {
     "AnalyzeTableQueryPlan",
     "CountTableRows",
+    "DescribeJob",
     "DescribeNamespace",
     "DescribeTable",
     "DescribeTableIndexStats",
@@ -29,11 +30,13 @@ READING = {
     "DiffBranch",
     "ExplainTableQueryPlan",
     "FetchBlobs",
+    "FollowJob",
     "GetTableStats",
     "GetTableTagVersion",
     "GetWriteBuffer",
     "GetWriteBufferStats",
     "ListAllTables",
+    "ListJobs",
     "ListNamespaces",
     "ListTableBranches",
     "ListTableIndices",
@@ -43,12 +46,27 @@ READING = {
     "NamespaceExists",
     "PrewarmData",
     "PrewarmIndex",
+    "QueryJobEvents",
     "QueryTable",
     "ReadBlob",
     "TableExists",
 }
 #: These filter by themselves what they answer.
-FILTERED = {"ListNamespaces", "ListTables", "ListAllTables", "DescribeTransaction", "AlterTransaction"}
+FILTERED = {
+    "AlterTransaction",
+    "CancelJob",
+    "DescribeJob",
+    "DescribeTransaction",
+    "FollowJob",
+    "ListAllTables",
+    "ListJobs",
+    "ListNamespaces",
+    "ListTables",
+    "PauseJob",
+    "QueryJobEvents",
+    "ResumeJob",
+    "RetryJob",
+}
 HOME = ("home", "inner")
 ROWS = {row.id: row for row in OPERATIONS}
 

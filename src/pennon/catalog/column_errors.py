@@ -1,0 +1,116 @@
+"""Rows that a function failed on, and why: until they are computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pennon.core.identifiers import new_id
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection
+
+_COLUMNS = (
+    "job_id, fragment_id, row_offset, row_id, function, function_version, table_version, error_type, error_message, "
+    "attempt, created_at"
+)
+
+
+@dataclass(frozen=True)
+class ColumnError:
+    """Why one row has no value."""
+
+    job_id: str
+    fragment_id: int
+    row_offset: int
+    #: Stays with the row when it moves; none where row ids are not stable.
+    row_id: int | None
+    function: str
+    function_version: str
+    table_version: int
+    error_type: str
+    error_message: str
+    attempt: int
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """The column whose errors are meant."""
+
+    table_id: str
+    branch: str
+    column: str
+
+
+def add(connection: Connection, place: Place, error: ColumnError) -> None:
+    """Record an error."""
+    connection.run(
+        f"INSERT INTO column_errors (id, table_id, branch, column_name, {_COLUMNS}) "  # noqa: S608 (a constant)
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        new_id(),
+        place.table_id,
+        place.branch,
+        place.column,
+        error.job_id,
+        error.fragment_id,
+        error.row_offset,
+        error.row_id,
+        error.function,
+        error.function_version,
+        error.table_version,
+        error.error_type,
+        error.error_message,
+        error.attempt,
+        error.created_at,
+    )
+
+
+def forget_span(connection: Connection, place: Place, fragment_id: int, start: int, stop: int) -> None:
+    """Forget the errors of rows of a fragment that were computed again."""
+    connection.run(
+        "DELETE FROM column_errors WHERE table_id = ? AND branch = ? AND column_name = ? AND fragment_id = ? "
+        "AND row_offset >= ? AND row_offset < ?",
+        place.table_id,
+        place.branch,
+        place.column,
+        fragment_id,
+        start,
+        stop,
+    )
+
+
+def forget_rows(connection: Connection, place: Place, row_ids: Sequence[int]) -> None:
+    """Forget the errors of rows, wherever they were."""
+    for row_id in row_ids:
+        connection.run(
+            "DELETE FROM column_errors WHERE table_id = ? AND branch = ? AND column_name = ? AND row_id = ?",
+            place.table_id,
+            place.branch,
+            place.column,
+            row_id,
+        )
+
+
+def page(
+    connection: Connection, place: Place, *, job_id: str | None, after: tuple[int, int] | None, limit: int
+) -> list[ColumnError]:
+    """Return errors of a column in the order of fragments and rows, after a place in it."""
+    fragment, offset = after or (-1, -1)
+    rows = connection.all(
+        f"SELECT {_COLUMNS} FROM column_errors "  # noqa: S608 (a constant)
+        "WHERE table_id = ? AND branch = ? AND column_name = ? AND (CAST(? AS TEXT) IS NULL OR job_id = ?) "
+        "AND (fragment_id > ? OR (fragment_id = ? AND row_offset > ?)) "
+        "ORDER BY fragment_id, row_offset LIMIT ?",
+        place.table_id,
+        place.branch,
+        place.column,
+        job_id,
+        job_id,
+        fragment,
+        fragment,
+        offset,
+        limit,
+    )
+    return [ColumnError(*row) for row in rows]

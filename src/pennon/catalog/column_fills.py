@@ -1,0 +1,51 @@
+"""What was computed of feature columns: one record for each fragment, known by the files that hold its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What is known of one column in one fragment; ``state`` is for the lake to read."""
+
+    table_id: str
+    field_id: int
+    #: Of the files that hold the column and its inputs: other files are other values.
+    signature: str
+    branch: str
+    fragment_id: int
+    version: int
+    state: bytes
+
+
+def save(connection: Connection, fill: Fill) -> None:
+    """Write a record over the one that may be there."""
+    connection.run(
+        "INSERT INTO column_fills (table_id, field_id, signature, branch, fragment_id, version, state) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, field_id, signature) DO UPDATE SET "
+        "branch = excluded.branch, fragment_id = excluded.fragment_id, version = excluded.version, "
+        "state = excluded.state",
+        fill.table_id,
+        fill.field_id,
+        fill.signature,
+        fill.branch,
+        fill.fragment_id,
+        fill.version,
+        fill.state,
+    )
+
+
+def of_field(connection: Connection, table_id: str, field_id: int) -> list[Fill]:
+    """Return all that is known of one column."""
+    rows = connection.all(
+        "SELECT table_id, field_id, signature, branch, fragment_id, version, state FROM column_fills "
+        "WHERE table_id = ? AND field_id = ? ORDER BY version",
+        table_id,
+        field_id,
+    )
+    return [Fill(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6])) for row in rows]

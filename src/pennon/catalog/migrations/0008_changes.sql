@@ -1,0 +1,1 @@
+CREATE INDEX versions_by_age ON versions (created_at);

@@ -1,0 +1,237 @@
+"""``pennon jobs``: what a server's jobs do, and how to stop and repeat them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pennon.cli.output import Form, FormOption, console, note, show, table_of, time_text
+
+if TYPE_CHECKING:
+    from pennon.client.job import Job
+    from pennon.client.transport import Transport
+
+app = typer.Typer(no_args_is_help=True)
+
+_COLUMNS = ("Job", "Kind", "Table", "Of", "State", "Rows", "Failed", "Submitted", "By")
+#: What became of a wish, for people.
+_OUTCOMES = {
+    "cancelled": "The job is cancelled.",
+    "cancelling": "The job is being cancelled; it commits nothing more.",
+    "committing": "The job has just committed something, and stops after that.",
+    "paused": "The job is paused.",
+    "pausing": "The job is being paused; it commits nothing more until it is resumed.",
+    "already_paused": "The job was paused before.",
+    "resumed": "The job waits for a worker.",
+    "still_pausing": "The job is still being paused; try again once it is.",
+    "not_paused": "The job is not paused.",
+}
+
+UrlOption = Annotated[str, typer.Option("--url", envvar="PENNON_URL", show_envvar=True, help="Address of the server.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--api-key", envvar="PENNON_API_KEY", show_envvar=True, help="Key to call it with, if it needs one."),
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+
+_HERE = "http://127.0.0.1:2333"
+
+
+@app.callback()
+def describe() -> None:
+    """List, watch, stop and repeat the jobs of a server."""
+
+
+@app.command("list")
+def list_jobs(
+    table: Annotated[str | None, typer.Option("--table", help="Only those of a table, such as a$b.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only those in a state, such as running.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most jobs to list.")] = 50,
+    url: UrlOption = _HERE,
+    api_key: KeyOption = None,
+    output: FormOption = Form.TABLE,
+) -> None:
+    """List jobs, the newest first."""
+    wanted = {"table": table, "state": state}
+    body = {name: value for name, value in wanted.items() if value is not None}
+    found = list(_pages(_transport(url, api_key), body, limit))
+    if not found and output is Form.TABLE:
+        note("There are no such jobs.")
+        return
+    show(output, found, table_of(_COLUMNS, map(_row, found)))
+
+
+@app.command("show")
+def show_job(
+    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+) -> None:
+    """Show all that is known of a job."""
+    found = _transport(url, api_key).ask("/v1/jobs/describe", {"job_id": job_id})
+    show(output, found, table_of(("What", "Value"), _facts(found)))
+
+
+@app.command()
+def watch(
+    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+) -> None:
+    """Follow a job until it ends; the exit code is 0 only if it is done then."""
+    from pennon.client.progress import JobProgress
+
+    job = _job(url, api_key, job_id).refresh()
+    said = ""
+    with JobProgress() as bar:
+        for now in job.follow():
+            bar.show(now)
+            if output is Form.TABLE and not _seen() and (line := _line(now)) != said:
+                note(line)
+                said = line
+    show(output, _as_data(job), _ending(job))
+    if job.state != "done":
+        raise typer.Exit(1)
+
+
+@app.command()
+def cancel(
+    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+) -> None:
+    """Cancel a job; what it has committed stays."""
+    _tell(output, job_id, _job(url, api_key, job_id).cancel())
+
+
+@app.command()
+def pause(
+    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+) -> None:
+    """Let a job rest until it is resumed."""
+    _tell(output, job_id, _job(url, api_key, job_id).pause())
+
+
+@app.command()
+def resume(
+    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+) -> None:
+    """Let a paused job go on."""
+    _tell(output, job_id, _job(url, api_key, job_id).resume())
+
+
+@app.command()
+def retry(
+    job_id: JobArgument,
+    only_failed: Annotated[bool, typer.Option("--only-failed", help="Only the rows that failed.")] = False,
+    url: UrlOption = _HERE,
+    api_key: KeyOption = None,
+    output: FormOption = Form.TABLE,
+) -> None:
+    """Submit again what a job did not get done, and print the id of the new job."""
+    again = _job(url, api_key, job_id).retry(only_failed=only_failed)
+    if output is Form.TABLE:
+        note("The job is submitted again, as:")
+    show(output, {"job_id": again.id, "retry_of": job_id}, again.id)
+
+
+def _transport(url: str, api_key: str | None) -> Transport:
+    from pennon.client.transport import Transport
+
+    return Transport(url, api_key)
+
+
+def _job(url: str, api_key: str | None, job_id: str) -> Job:
+    from pennon.client.job import Job
+
+    return Job(_transport(url, api_key), job_id)
+
+
+def _pages(transport: Transport, body: dict[str, Any], limit: int) -> Iterator[dict[str, Any]]:
+    token: str | None = None
+    left = limit
+    while left > 0:
+        more = {"page_token": token} if token else {}
+        page = transport.ask("/v1/jobs/list", {**body, "limit": left, **more})
+        yield from page["jobs"]
+        left -= len(page["jobs"])
+        token = page.get("page_token")
+        if token is None:
+            return
+
+
+def _row(job: dict[str, Any]) -> list[object]:
+    counters = job["counters"]
+    return [
+        job["job_id"],
+        job["job_type"],
+        job["table"],
+        job["target"],
+        job["state"],
+        _rows(counters),
+        _number(counters.get("rows_failed")),
+        time_text(job["created_at_millis"]),
+        job["submitted_by"],
+    ]
+
+
+def _facts(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for name, value in job.items():
+        label = name.removesuffix("_ms").replace("_", " ")
+        if name.endswith("_ms"):
+            yield label, time_text(value)
+        elif isinstance(value, dict):
+            yield from ((f"{label}: {inner.replace('_', ' ')}", _plain(found)) for inner, found in value.items())
+        elif value != "":
+            yield label, value
+
+
+def _plain(value: object) -> object:
+    return _number(value) if isinstance(value, float) else value
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}"
+
+
+def _rows(counters: dict[str, float]) -> str:
+    if not counters:
+        return ""
+    done = sum(counters.get(name, 0) for name in ("rows_computed", "rows_skipped", "rows_failed"))
+    return f"{done:,.0f}/{counters.get('rows_planned', 0):,.0f}"
+
+
+def _seen() -> bool:
+    return console(stderr=True).is_terminal
+
+
+def _line(job: Job) -> str:
+    """Return how far a job is, for a log."""
+    counters = job.counters
+    fragments = f", {_number(counters.get('fragments_committed', 0))} fragments" if counters else ""
+    failed = f", {_number(counters['rows_failed'])} failed" if counters.get("rows_failed") else ""
+    rows = f", {_rows(counters)} rows" if counters else ""
+    waits = f" (waits: {job.waiting_for})" if job.waiting_for else ""
+    return f"{job.state}{rows}{fragments}{failed}{waits}"
+
+
+def _ending(job: Job) -> str:
+    why = job.failure or {}
+    reason = f": {why['message']}" if why.get("message") else ""
+    return f"{job.state}{reason}"
+
+
+def _as_data(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.id,
+        "state": job.state,
+        "counters": job.counters,
+        "result": job.result,
+        "failure": job.failure,
+    }
+
+
+def _tell(output: Form, job_id: str, outcome: str) -> None:
+    """Say what became of a wish: in words, and in the one word that scripts go by."""
+    said = _OUTCOMES.get(outcome) or f"The job had ended before: it is {outcome.removeprefix('already_')}."
+    if output is Form.TABLE:
+        note(said)
+    show(output, {"job_id": job_id, "status": outcome}, outcome)

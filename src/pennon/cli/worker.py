@@ -1,0 +1,83 @@
+"""The ``pennon worker`` command, and the worker that ``pennon serve`` keeps beside the server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+
+from pennon.cli.options import with_settings
+from pennon.core.settings import Settings, SettingsError
+
+
+@with_settings()
+def worker(settings: Settings) -> None:
+    """Carry out jobs from the catalog's queue, on any host that reaches the catalog and the tables."""
+    _quieten()
+    from pennon.server.running import configure_logging
+
+    configure_logging(settings.log_level, settings.log_format)
+    run_worker(settings, lambda: print("Pennon's worker is ready", flush=True))  # noqa: T201
+
+
+def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
+    """Work until the process is told to stop."""
+    try:
+        import pyspark  # noqa: F401
+    except ModuleNotFoundError:
+        raise SettingsError("Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'.") from None
+    from pennon.jobs.roster import Roster
+    from pennon.jobs.triggers import AutoBackfill
+    from pennon.namespace.service import build_house
+    from pennon.pipeline.session import Sessions
+    from pennon.pipeline.tools import Tools
+    from pennon.pipeline.worker import Worker
+
+    house = build_house(settings)
+    tools = Tools(
+        settings=settings,
+        database=house.database,
+        places=house.places,
+        datasets=house.datasets,
+        writer=house.writer,
+        ledger=house.ledger,
+        queue=house.queue,
+        sessions=Sessions(settings),
+    )
+    triggers = AutoBackfill(settings, house.database, house.datasets, house.ledger, house.queue)
+    carrier = Worker(tools, Roster(house.database, settings.job_lease_seconds), triggers.tick)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda *_: carrier.stopping.set())
+    announce()
+    try:
+        carrier.run()
+    finally:
+        house.indexer.close()
+        house.database.close()
+
+
+def _quieten() -> None:
+    """Keep out of the log what the libraries say of themselves at every job; before they are imported."""
+    os.environ.setdefault("LANCE_LOG", "error")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+
+
+def run_child() -> None:
+    """Be the worker of a server: told by whom it was started, and its settings on standard input."""
+    _quieten()
+    from pennon.server.running import configure_logging
+    from pennon.server.supervising import READY, end_with
+
+    end_with(int(sys.argv[1]))
+    settings = Settings.model_validate_json(sys.stdin.readline())
+    configure_logging(settings.log_level, settings.log_format)
+    ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    run_worker(settings, lambda: ready.write(READY))
+
+
+if __name__ == "__main__":
+    run_child()

@@ -1,0 +1,124 @@
+"""Backfills that follow commits by themselves: of columns that were added with ``auto_backfill``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import LanceNamespaceError
+
+from pennon.catalog import jobs, tables, versions
+from pennon.core.clock import now_millis
+from pennon.lake.dependencies import unfilled_before
+from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
+from pennon.lake.planning import summarise
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.core.settings import Settings
+    from pennon.jobs.queue import Queue
+    from pennon.lake.datasets import Datasets
+    from pennon.lake.fills import Ledger
+
+logger = logging.getLogger("pennon.worker")
+
+SUBMITTER = "auto_backfill"
+#: A worker that starts looks back so far for commits that nobody followed.
+_LOOK_BACK_MILLIS = 24 * 60 * 60 * 1000
+#: Clocks of hosts differ, and a commit is recorded a little after its time: so much is looked at again.
+_OVERLAP_MILLIS = 30_000
+
+
+class AutoBackfill:
+    """Looks at what was committed, and submits the jobs that it calls for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        datasets: Datasets,
+        ledger: Ledger,
+        queue: Queue,
+        clock: Callable[[], int] = now_millis,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._datasets = datasets
+        self._ledger = ledger
+        self._queue = queue
+        self._now = clock
+        self._since = clock() - _LOOK_BACK_MILLIS
+        self._settled: dict[tuple[str, str], int] = {}
+
+    def tick(self) -> None:
+        """Look at the tables that changed since the last time."""
+        now = self._now()
+        changed = self._database.read(lambda connection: versions.changed_since(connection, self._since))
+        waiting = []
+        for table_id, branch, version, created_at in changed:
+            if self._settled.get((table_id, branch), 0) >= version:
+                continue
+            if self._look_at(table_id, branch):
+                self._settled[table_id, branch] = version
+            else:
+                waiting.append(created_at)
+        self._since = min([*waiting, now]) - _OVERLAP_MILLIS
+        recent = {(table_id, branch) for table_id, branch, _, _ in changed}
+        self._settled = {key: version for key, version in self._settled.items() if key in recent}
+
+    def _look_at(self, table_id: str, branch: str) -> bool:
+        """Submit what a table calls for; false when it has to wait."""
+        table = self._database.read(lambda connection: tables.find_by_id(connection, table_id))
+        if table is None:
+            return True
+        try:
+            dataset = self._datasets.at(table, branch, None)
+            columns = [find_feature_column(dataset, name) for name in feature_columns(dataset.schema)]
+            wanted = [column for column in columns if column.auto_backfill]
+            unfilled = [(column, self._unfilled(table, branch, column)) for column in wanted]
+        except LanceNamespaceError as error:
+            logger.info("no automatic backfill of %s: %s", table.identifier, error)
+            return True
+        due = [column for column, rows in unfilled if rows >= self._settings.auto_backfill_rows]
+        outcomes = [self._submit(table, branch, column) for column in due]
+        return all(outcomes)
+
+    def _unfilled(self, table: Table, branch: str, column: FeatureColumn) -> int:
+        dataset = self._datasets.at(table, branch, None)
+        summary = summarise(dataset, self._ledger.read(dataset, table, branch, column), column)
+        return summary.missing + summary.stale
+
+    def _submit(self, table: Table, branch: str, column: FeatureColumn) -> bool:
+        """Submit a backfill unless one is under way or was just now; false when it has to wait."""
+        dataset = self._datasets.at(table, branch, None)
+        before = unfilled_before(dataset, column, lambda upstream: self._unfilled(table, branch, upstream))
+        names = [unfilled.name for unfilled in before]
+        spec = {"column": column.path, "mode": "default", "since": dataset.version, "before": names}
+
+        def work(connection: Connection) -> bool:
+            active = jobs.active_on(connection, table.id)
+            if any((job.branch, job.target) == (branch, column.path) for job in active):
+                return False
+            last = jobs.last_submitted(connection, table.id, branch, column.path)
+            if self._now() - last < self._settings.auto_backfill_seconds * 1000:
+                return False
+            self._queue.submit(
+                connection,
+                kind="backfill",
+                table_id=table.id,
+                branch=branch,
+                target=column.path,
+                object=table.identifier,
+                spec=spec,
+                submitted_by=SUBMITTER,
+                context={},
+            )
+            return True
+
+        submitted = self._database.write(work)
+        if submitted:
+            logger.info("an automatic backfill of %s follows", column.path)
+        # Whether it brings all is seen after its commits; a failure is not repeated before the table changes.
+        return submitted

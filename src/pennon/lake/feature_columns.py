@@ -1,0 +1,176 @@
+"""Columns that a function or an expression fills, as the schema of a table describes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+
+from pennon.lake.field_paths import find_field, split_path
+from pennon.lake.virtual_columns import COMPUTED_KEY
+
+_WORD = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column that a function fills."""
+
+    path: str
+    field_id: int
+    data_type: pa.DataType
+    #: The field of the function's result that goes there; empty when the result itself does.
+    struct_field: str
+    #: The ids under which files hold its values.
+    leaves: frozenset[int]
+
+    @property
+    def root(self) -> str:
+        """The top-level column that holds it, which is what a file replaces."""
+        return split_path(self.path)[0]
+
+
+@dataclass(frozen=True)
+class FeatureColumn:
+    """A column with what fills it, and the others that the same call of its function fills."""
+
+    path: str
+    outputs: tuple[Output, ...]
+    inputs: tuple[str, ...]
+    #: The ids under which files hold the inputs.
+    input_leaves: frozenset[int]
+    #: Tells one function from another: values of another digest are stale.
+    digest: str
+    name: str
+    version: str
+    #: Where the table's folder keeps the function; none for an expression.
+    reference: str | None = None
+    expression: str | None = None
+    manifest: str | None = None
+    auto_backfill: bool = False
+
+    @property
+    def output(self) -> Output:
+        """The column itself."""
+        return next(output for output in self.outputs if output.path == self.path)
+
+
+def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
+    """Return what fills a column; raises the error that tells why nothing does."""
+    schema: pa.Schema = dataset.schema
+    metadata = _metadata(find_field(schema, path))
+    if metadata.get("computed_column") == "true":
+        return _computed(dataset, path, metadata[COMPUTED_KEY])
+    if metadata.get("virtual_column") != "true":
+        raise InvalidInputError(
+            f"Nothing fills the column {path!r}: it was added without a function (virtual_column) or an expression "
+            "(computed)."
+        )
+    reference = metadata.get("virtual_column.udf")
+    if reference is None:
+        raise InvalidInputError(f"The column {path!r} was added without its function ('udf').")
+    inputs = json.loads(metadata.get("virtual_column.udf_inputs") or "null")
+    if inputs is None:
+        raise InvalidInputError(f"The function of {path!r} does not say its input_columns.")
+    return FeatureColumn(
+        path=path,
+        outputs=_siblings(dataset, path, metadata),
+        inputs=tuple(inputs),
+        input_leaves=_leaves_of_all(dataset, inputs, path),
+        digest=metadata.get("virtual_column.udf_version") or reference,
+        name=metadata.get("virtual_column.udf_name") or path,
+        version=metadata.get("virtual_column.udf_version") or "",
+        reference=reference,
+        manifest=metadata.get("virtual_column.manifest"),
+        auto_backfill=metadata.get("virtual_column.auto_backfill") == "true",
+    )
+
+
+def feature_columns(schema: pa.Schema) -> list[str]:
+    """Return the top-level columns that something fills."""
+    return [field.name for field in schema if _is_feature(field)]
+
+
+def _is_feature(field: pa.Field) -> bool:
+    metadata = _metadata(field)
+    return "true" in (metadata.get("virtual_column"), metadata.get("computed_column"))
+
+
+def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
+    """Return the inputs of a column that are feature columns themselves."""
+    roots = {split_path(path)[0] for path in column.inputs} - {output.root for output in column.outputs}
+    return [name for name in feature_columns(dataset.schema) if name in roots]
+
+
+def _computed(dataset: Any, path: str, expression: str) -> FeatureColumn:
+    words = {quoted or plain for quoted, plain in _WORD.findall(expression)}
+    inputs = tuple(name for name in dataset.schema.names if name in words)
+    return FeatureColumn(
+        path=path,
+        outputs=(_output(dataset, path, ""),),
+        inputs=inputs,
+        input_leaves=_leaves_of_all(dataset, inputs, path),
+        digest=hashlib.sha256(expression.encode()).hexdigest(),
+        name=expression,
+        version="",
+        expression=expression,
+    )
+
+
+def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
+    """Return the columns that one call fills: those of the same function that each take a field of its result."""
+    own = metadata.get("virtual_column.struct_field", "")
+    if not own:
+        return (_output(dataset, path, ""),)
+    found = []
+    for field in dataset.schema:
+        other = _metadata(field)
+        same = all(
+            other.get(key) == metadata.get(key)
+            for key in ("virtual_column.udf", "virtual_column.udf_version", "virtual_column.udf_inputs")
+        )
+        if same and other.get("virtual_column.struct_field"):
+            found.append(_output(dataset, field.name, other["virtual_column.struct_field"]))
+    if path not in {output.path for output in found}:
+        found.append(_output(dataset, path, own))
+    return tuple(found)
+
+
+def _output(dataset: Any, path: str, struct_field: str) -> Output:
+    field = _lance_field(dataset, path)
+    return Output(path, field.id(), find_field(dataset.schema, path).type, struct_field, frozenset(_leaves(field)))
+
+
+def _leaves_of_all(dataset: Any, inputs: Any, column: str) -> frozenset[int]:
+    leaves: set[int] = set()
+    for path in inputs:
+        try:
+            leaves |= _leaves(_lance_field(dataset, path))
+        except TableColumnNotFoundError as error:
+            raise TableColumnNotFoundError(f"{error} The function of {column!r} takes it as an input.") from None
+    return frozenset(leaves)
+
+
+def _lance_field(dataset: Any, path: str) -> Any:
+    find_field(dataset.schema, path)  # names what is missing
+    first, *rest = split_path(path)
+    field = next(field for field in dataset.lance_schema.fields() if field.name() == first)
+    for name in rest:
+        field = next(child for child in field.children() if child.name() == name)
+    return field
+
+
+def _leaves(field: Any) -> set[int]:
+    found = {field.id()}
+    for child in field.children():
+        found |= _leaves(child)
+    return found
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}

@@ -1,0 +1,272 @@
+"""The state of each row of a feature column: what was computed, failed, or went stale, and by which function.
+
+Values of a fragment are known by the files that hold them: as long as a fragment has the same files for a column and
+for its inputs, what was recorded of its rows is true, whatever else was committed. An update moves its rows to a new
+fragment; a compaction moves all of them. Rows that moved are recognised by their stable row ids: one that was last
+written after it was computed, or after it was last seen unchanged, is stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pennon.catalog import column_fills
+from pennon.catalog.column_fills import Fill
+from pennon.lake.spans import NOTHING, Mask, Spans, mask_of, numbers_of, runs_of, spans_of
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.feature_columns import FeatureColumn, Output
+
+#: Stands for the row id of a deleted row.
+NO_ROW = -1
+
+
+class Status(IntEnum):
+    """What is known of the value of one row."""
+
+    MISSING = 0
+    COMPUTED = 1
+    FAILED = 2
+    #: An input has changed since it was computed.
+    STALE = 3
+    #: Another function computed it.
+    OUTDATED = 4
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of a fragment that one function computed, up to one version."""
+
+    digest: str
+    #: The version whose commit brought the values.
+    filled_at: int
+    #: The last version of which it is known that their inputs had not changed.
+    valid_at: int
+    done: Spans = NOTHING
+    failed: Spans = NOTHING
+    #: Computed once, from inputs that have changed since.
+    stale: Spans = NOTHING
+
+
+@dataclass(frozen=True)
+class FragmentFill:
+    """What is known of a column in one fragment."""
+
+    segments: tuple[Segment, ...] = ()
+    #: The row ids, in runs; empty where they are not stable.
+    row_ids: tuple[tuple[int, int], ...] = ()
+
+    def encode(self) -> bytes:
+        """Return it as the catalog stores it."""
+        segments = [[s.digest, s.filled_at, s.valid_at, s.done, s.failed, s.stale] for s in self.segments]
+        return zlib.compress(json.dumps({"segments": segments, "row_ids": self.row_ids}).encode())
+
+    @classmethod
+    def decode(cls, state: bytes) -> FragmentFill:
+        """Return what the catalog stored."""
+        stored = json.loads(zlib.decompress(state))
+        segments = tuple(
+            Segment(digest, filled_at, valid_at, _spans(done), _spans(failed), _spans(stale))
+            for digest, filled_at, valid_at, done, failed, stale in stored["segments"]
+        )
+        return cls(segments, _spans(stored["row_ids"]))
+
+    def status(self, rows: int, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return the status of each row for a function, and the version that brought its value (0: none)."""
+        status = np.zeros(rows, dtype=np.uint8)
+        filled_at = np.zeros(rows, dtype=np.int64)
+        for segment in self.segments:
+            same = segment.digest == digest
+            for spans, meaning in (
+                (segment.done, Status.COMPUTED if same else Status.OUTDATED),
+                (segment.failed, Status.FAILED if same else Status.OUTDATED),
+                (segment.stale, Status.STALE),
+            ):
+                for start, stop in spans:
+                    status[start:stop] = meaning
+                    filled_at[start:stop] = segment.filled_at
+        return status, filled_at
+
+    def with_rows(self, segment: Segment, rows: int, row_ids: Sequence[Sequence[int]]) -> FragmentFill:
+        """Return it after a segment's rows were computed, whatever was known of them before."""
+        new = mask_of(segment.done, rows) | mask_of(segment.failed, rows)
+        kept = [_without(old, new, segment.filled_at) for old in self.segments]
+        segments = (*(old for old in kept if old.done or old.failed or old.stale), segment)
+        return FragmentFill(segments, _spans(row_ids))
+
+
+def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
+    def rest(spans: Spans) -> Spans:
+        return spans_of(mask_of(spans, len(rows)) & ~rows) if spans else NOTHING
+
+    # The commit that replaces some rows marks all of the fragment as written: the others are known to be unchanged.
+    return replace(
+        segment,
+        valid_at=max(segment.valid_at, valid_at),
+        done=rest(segment.done),
+        failed=rest(segment.failed),
+        stale=rest(segment.stale),
+    )
+
+
+def _spans(pairs: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def signature(metadata: Any, column: FeatureColumn, output: Output) -> str:
+    """Return what the values of a column and of its inputs in a fragment are known by."""
+    return _digest(metadata, column.input_leaves | output.leaves)
+
+
+def input_signature(metadata: Any, column: FeatureColumn) -> str:
+    """Return what the inputs in a fragment are known by."""
+    return _digest(metadata, column.input_leaves)
+
+
+def signature_after(metadata: Any, column: FeatureColumn, output: Output, file: Mapping[str, Any]) -> str:
+    """Return the signature that a fragment will have when a file takes the place of some of its fields."""
+    leaves = column.input_leaves | output.leaves
+    replaced = frozenset(file["fields"])
+    return _digest_of(
+        metadata.physical_rows,
+        [*((old.path, set(old.fields) - replaced) for old in metadata.files), (file["path"], set(replaced))],
+        leaves,
+    )
+
+
+def _digest(metadata: Any, leaves: frozenset[int]) -> str:
+    return _digest_of(metadata.physical_rows, [(file.path, set(file.fields)) for file in metadata.files], leaves)
+
+
+def _digest_of(rows: int, files: Iterable[tuple[str, set[int]]], leaves: frozenset[int]) -> str:
+    held = sorted((path, sorted(leaves & fields)) for path, fields in files if leaves & fields)
+    return hashlib.sha256(json.dumps([rows, held]).encode()).hexdigest()[:40]
+
+
+@dataclass
+class FragmentState:
+    """A fragment of a dataset, and what is known of a column there."""
+
+    fragment_id: int
+    rows: int
+    deleted: int
+    signature: str
+    fill: FragmentFill
+    #: Whether the record of it is new, made from what is known of rows that moved here.
+    carried: bool = False
+
+
+class Ledger:
+    """Reads and writes what is known of feature columns."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, dataset: Any, table: Table, branch: str, column: FeatureColumn) -> list[FragmentState]:
+        """Return what is known of a column in each fragment of a dataset."""
+        output = column.output
+        known = self._database.read(lambda connection: column_fills.of_field(connection, table.id, output.field_id))
+        by_signature = {fill.signature: fill for fill in known}
+        states, strangers = [], []
+        for fragment in dataset.get_fragments():
+            metadata = fragment.metadata
+            sign = signature(metadata, column, output)
+            found = by_signature.pop(sign, None)
+            fill = FragmentFill.decode(found.state) if found else FragmentFill()
+            state = FragmentState(metadata.id, metadata.physical_rows, fragment.num_deletions, sign, fill)
+            states.append(state)
+            if found is None:
+                strangers.append(state)
+        gone = [fill for fill in by_signature.values() if fill.branch == branch]
+        if strangers and gone and dataset.has_stable_row_ids:
+            _carry_over(dataset, strangers, gone)
+        return states
+
+
+def _carry_over(dataset: Any, strangers: list[FragmentState], gone: list[Fill]) -> None:
+    """Give fragments that are new what is known of those of their rows that were elsewhere before."""
+    former = _Former([FragmentFill.decode(fill.state) for fill in gone])
+    if not len(former.row_ids):
+        return
+    for state in strangers:
+        row_ids, written_at = read_row_versions(dataset, state.fragment_id)
+        state.fill = former.fill_of(row_ids, written_at)
+        state.carried = bool(state.fill.segments)
+
+
+def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row id of each row of a fragment, and the version it was last written at; deleted rows have none."""
+    scanner = dataset.scanner(
+        fragments=[dataset.get_fragment(fragment_id)],
+        columns=["_row_last_updated_at_version"],
+        with_row_id=True,
+        include_deleted_rows=True,
+    )
+    rows = scanner.to_table()
+    row_ids = rows.column("_rowid").fill_null(2**63 - 1).to_numpy().astype(np.int64)
+    row_ids[rows.column("_rowid").is_null().to_numpy()] = NO_ROW
+    return row_ids, rows.column("_row_last_updated_at_version").fill_null(0).to_numpy().astype(np.int64)
+
+
+class _Former:
+    """Rows that were in fragments which are gone: by their ids, the newest knowledge of each."""
+
+    def __init__(self, fills: list[FragmentFill]) -> None:
+        segments: list[Segment] = []
+        ids, owner, kind = [], [], []
+        for fill in fills:
+            numbers = numbers_of(fill.row_ids)
+            for segment in fill.segments:
+                for which, spans in enumerate((segment.done, segment.failed, segment.stale)):
+                    rows = numbers[mask_of(spans, len(numbers))] if len(numbers) else numbers
+                    rows = rows[rows >= 0]
+                    ids.append(rows)
+                    owner.append(np.full(len(rows), len(segments), dtype=np.int64))
+                    kind.append(np.full(len(rows), which, dtype=np.uint8))
+                segments.append(segment)
+        self.segments = segments
+        all_ids = np.concatenate(ids) if ids else np.empty(0, dtype=np.int64)
+        order = np.lexsort((self._filled_at(owner), all_ids)) if len(all_ids) else np.empty(0, dtype=np.int64)
+        self.row_ids = all_ids[order]
+        self.owner = np.concatenate(owner)[order] if ids else np.empty(0, dtype=np.int64)
+        self.kind = np.concatenate(kind)[order] if ids else np.empty(0, dtype=np.uint8)
+
+    def _filled_at(self, owner: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        return np.array([segment.filled_at for segment in self.segments], dtype=np.int64)[np.concatenate(owner)]
+
+    def fill_of(self, row_ids: NDArray[np.int64], written_at: NDArray[np.int64]) -> FragmentFill:
+        """Return what is known of rows that are in a new fragment now."""
+        # The last of several entries of a row is the newest.
+        at = np.searchsorted(self.row_ids, row_ids, side="right") - 1
+        known = (at >= 0) & (row_ids >= 0)
+        known[known] = self.row_ids[at[known]] == row_ids[known]
+        owner = np.where(known, self.owner[at], -1)
+        kind = np.where(known, self.kind[at], 0)
+        segments = []
+        for index in np.unique(owner[owner >= 0]):
+            segment = self.segments[index]
+            mine = owner == index
+            # The commit that brought a value wrote its row: one written before it is from before, as after a restore.
+            present = mine & (written_at >= segment.filled_at)
+            same = present & (written_at <= segment.valid_at)
+            segments.append(
+                replace(
+                    segment,
+                    done=spans_of(same & (kind == 0)),
+                    failed=spans_of(same & (kind == 1)),
+                    stale=spans_of((present & ~same) | (same & (kind == 2))),
+                )
+            )
+        kept = tuple(segment for segment in segments if segment.done or segment.failed or segment.stale)
+        return FragmentFill(kept, tuple((a, b) for a, b in runs_of(row_ids)))

@@ -1,0 +1,184 @@
+"""What a backfill has to do: which rows of which fragments, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pennon.lake.fills import FragmentState, Status, input_signature
+from pennon.lake.problems import typed_errors
+from pennon.lake.spans import Mask, Spans, spans_of
+
+if TYPE_CHECKING:
+    from pennon.lake.feature_columns import FeatureColumn
+
+_OFFSET_BITS = np.uint64(0xFFFFFFFF)
+
+
+class Mode(StrEnum):
+    """Which rows a backfill computes."""
+
+    #: Those without a value, with changed inputs, or by another function.
+    DEFAULT = "default"
+    ONLY_MISSING = "only_missing"
+    ONLY_FAILED = "only_failed"
+    ALL = "all"
+
+
+def _wanted(*states: Status) -> Mask:
+    return np.isin(np.arange(len(Status)), states)
+
+
+#: For each mode, which of the states it is about, by their numbers.
+_WANTED = {
+    Mode.DEFAULT: _wanted(Status.MISSING, Status.STALE, Status.OUTDATED),
+    Mode.ONLY_MISSING: _wanted(Status.MISSING),
+    Mode.ONLY_FAILED: _wanted(Status.FAILED),
+    Mode.ALL: _wanted(*Status),
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The work on one fragment."""
+
+    fragment_id: int
+    #: How many rows its files have, deleted ones included.
+    rows: int
+    #: The rows to compute; deleted ones are not among them.
+    todo: Spans
+    count: int
+    #: Whether rows that are not computed have values to keep.
+    keeps: bool
+    has_deletions: bool
+    signature: str
+    input_signature: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work on all fragments of a version."""
+
+    version: int
+    units: tuple[Unit, ...]
+    granularity: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows are to be computed."""
+        return sum(unit.count for unit in self.units)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are to be read."""
+        return sum(unit.bytes for unit in self.units)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How many rows of a column are in which state."""
+
+    rows: int
+    computed: int
+    failed: int
+    stale: int
+    missing: int
+    granularity: str
+    version: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as an answer."""
+        return asdict(self)
+
+
+def granularity_of(dataset: Any) -> str:
+    """Return how exactly staleness is known: of each row, where rows keep their ids, or of a fragment as a whole."""
+    return "row" if dataset.has_stable_row_ids else "fragment"
+
+
+def plan_units(
+    dataset: Any,
+    states: list[FragmentState],
+    column: FeatureColumn,
+    *,
+    mode: Mode,
+    where: str | None = None,
+    before: int | None = None,
+    most_fragments: int | None = None,
+) -> Plan:
+    """Plan a backfill; of rows that have a value, ``before`` leaves out those that came with a later version."""
+    units: list[Unit] = []
+    for state in states:
+        if most_fragments is not None and len(units) >= most_fragments:
+            break
+        unit = _plan_fragment(dataset, state, column, mode, where, before)
+        if unit is not None:
+            units.append(unit)
+    return Plan(dataset.version, tuple(units), granularity_of(dataset))
+
+
+def summarise(dataset: Any, states: list[FragmentState], column: FeatureColumn) -> Summary:
+    """Count the rows of a column by what is known of them."""
+    counts = np.zeros(len(Status), dtype=np.int64)
+    for state in states:
+        status, _ = state.fill.status(state.rows, column.digest)
+        if state.deleted:
+            status = status[live_rows(dataset, state.fragment_id, state.rows)]
+        counts += np.bincount(status, minlength=len(Status))
+    return Summary(
+        rows=int(counts.sum()),
+        computed=int(counts[Status.COMPUTED]),
+        failed=int(counts[Status.FAILED]),
+        stale=int(counts[Status.STALE] + counts[Status.OUTDATED]),
+        missing=int(counts[Status.MISSING]),
+        granularity=granularity_of(dataset),
+        version=dataset.version,
+    )
+
+
+def live_rows(dataset: Any, fragment_id: int, rows: int, where: str | None = None) -> Mask:
+    """Return which rows of a fragment are not deleted, or of those, where a predicate holds."""
+    with typed_errors():
+        scanner = dataset.scanner(
+            fragments=[dataset.get_fragment(fragment_id)], columns=[], filter=where, with_row_address=True
+        )
+        addresses: NDArray[np.uint64] = scanner.to_table().column("_rowaddr").to_numpy()
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[(addresses & _OFFSET_BITS).astype(np.int64)] = True
+    return mask
+
+
+def _plan_fragment(
+    dataset: Any, state: FragmentState, column: FeatureColumn, mode: Mode, where: str | None, before: int | None
+) -> Unit | None:
+    status, filled_at = state.fill.status(state.rows, column.digest)
+    wanted = _WANTED[mode][status]
+    if before is not None:
+        wanted &= filled_at <= before
+    if not wanted.any():
+        return None
+    if state.deleted or where is not None:
+        wanted &= live_rows(dataset, state.fragment_id, state.rows, where)
+    count = int(wanted.sum())
+    if count == 0:
+        return None
+    metadata = dataset.get_fragment(state.fragment_id).metadata
+    others = state.rows - state.deleted - count
+    has_values = any(output.leaves.intersection(file.fields) for output in column.outputs for file in metadata.files)
+    inputs = sum(file.file_size_bytes or 0 for file in metadata.files if column.input_leaves.intersection(file.fields))
+    return Unit(
+        fragment_id=state.fragment_id,
+        rows=state.rows,
+        todo=spans_of(wanted),
+        count=count,
+        keeps=others > 0 and has_values,
+        has_deletions=state.deleted > 0,
+        signature=state.signature,
+        input_signature=input_signature(metadata, column),
+        bytes=inputs * count // max(state.rows, 1),
+    )

@@ -1,0 +1,230 @@
+"""Operations on feature columns: fill them, and tell what is known of their rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace import AlterTableBackfillColumnsResponse
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
+
+from pennon.catalog import column_errors, jobs
+from pennon.catalog.column_errors import ColumnError, Place
+from pennon.core.caller import current_caller
+from pennon.core.errors import suggest
+from pennon.core.paging import cut_page, decode_token, page_size
+from pennon.functions.envelope import read_envelope
+from pennon.lake.dependencies import unfilled_before
+from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
+from pennon.lake.layout import check_branch
+from pennon.lake.planning import Mode, Plan, Summary, plan_units, summarise
+from pennon.lake.problems import typed_errors
+from pennon.namespace.backfill_models import (
+    COUNTS,
+    BackfillPlan,
+    BackfillRequest,
+    ColumnErrorsRequest,
+    ColumnErrorsResponse,
+    ColumnStateRequest,
+    ColumnStateResponse,
+)
+from pennon.namespace.base import Operations, note_transaction, parse_choice, request_as, table_id
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
+
+KIND = "backfill"
+_DEFAULT_CLUSTER = "default"
+_OWN = frozenset({"id", "identity", "context", "branch", "dry_run", "cascade", "priority", "mode"})
+_ERRORS = "column-errors"
+_PAGE = 1000
+
+
+class BackfillOperations(Operations):
+    """Fill columns and look at them."""
+
+    def alter_table_backfill_columns(self, request: Any) -> AlterTableBackfillColumnsResponse | BackfillPlan:
+        """Submit a job that fills a column, or tell what it would do."""
+        request = request_as(BackfillRequest, request)
+        table = self._table(table_id(request))
+        branch = check_branch(request.branch)
+        dataset = self.house.datasets.at(table, branch, request.read_version)
+        column = find_feature_column(dataset, request.column)
+        mode = Mode(parse_choice("mode", request.mode, list(Mode)))
+        self._check_backfill(request, dataset)
+        before = self._to_fill_before(table, branch, dataset, column, cascade=request.cascade)
+        if request.dry_run:
+            return self._plan_backfill(table, branch, dataset, column, mode, request, before)
+        spec = {
+            name: value
+            for name, value in request.model_dump(exclude_none=True, by_alias=True).items()
+            if name not in _OWN
+        }
+        newest = self.house.datasets.newest(table, branch).version
+        spec |= {"mode": str(mode), "since": newest, **({"before": before} if before else {})}
+        job_id = self._write(lambda connection: self._submit_backfill(connection, table, branch, request, spec))
+        return AlterTableBackfillColumnsResponse(job_id=job_id)
+
+    def describe_column_state(self, request: ColumnStateRequest) -> ColumnStateResponse:
+        """Count the rows of a feature column by what is known of them."""
+        request = request_as(ColumnStateRequest, request)
+        table = self._table(table_id(request))
+        branch = check_branch(request.branch)
+        dataset = self.house.datasets.at(table, branch, None)
+        column = find_feature_column(dataset, request.column)
+        summary = self._summarise_column(table, branch, dataset, column)
+        active = self._read(lambda connection: jobs.active_on(connection, table.id))
+        running = [job.id for job in active if (job.branch, job.target) == (branch, request.column)]
+        return ColumnStateResponse(
+            column=request.column,
+            function=column.name,
+            function_version=column.version,
+            active_job=running[0] if running else None,
+            **summary.as_dict(),
+        )
+
+    def list_column_errors(self, request: ColumnErrorsRequest) -> ColumnErrorsResponse:
+        """Return the rows that functions failed on, until they are computed again."""
+        request = request_as(ColumnErrorsRequest, request)
+        table = self._table(table_id(request))
+        branch = check_branch(request.branch)
+        schema = self.house.datasets.at(table, branch, None).schema
+        names = [request.column] if request.column is not None else feature_columns(schema)
+        size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
+        key = decode_token(_ERRORS, request.page_token, (str, int, int))
+        found: list[tuple[str, ColumnError]] = []
+        for name in sorted(names):
+            if (key is not None and name < str(key[0])) or len(found) > size:
+                continue
+            after = (int(key[1]), int(key[2])) if key is not None and name == key[0] else None
+            place, most = Place(table.id, branch, name), size + 1 - len(found)
+            found += [(name, error) for error in self._errors_of(place, request.job_id, after, most)]
+        page = cut_page(_ERRORS, found, size, lambda item: (item[0], item[1].fragment_id, item[1].row_offset))
+        return ColumnErrorsResponse(
+            records=[_record(*item) for item in page.items], truncated=page.token is not None, page_token=page.token
+        )
+
+    def _errors_of(
+        self, place: Place, job_id: str | None, after: tuple[int, int] | None, limit: int
+    ) -> list[ColumnError]:
+        return self._read(
+            lambda connection: column_errors.page(connection, place, job_id=job_id, after=after, limit=limit)
+        )
+
+    def _submit_backfill(
+        self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: dict[str, Any]
+    ) -> str:
+        caller = current_caller()
+        job = self.house.queue.submit(
+            connection,
+            kind=KIND,
+            table_id=table.id,
+            branch=branch,
+            target=request.column,
+            object=table.identifier,
+            spec=spec,
+            priority=request.priority,
+            submitted_by=caller.principal.name,
+            context=dict(caller.context),
+        )
+        note_transaction(connection, "AlterTableBackfillColumns", table.identifier)
+        return job.id
+
+    def _check_backfill(self, request: BackfillRequest, dataset: Any) -> None:
+        """Refuse what a job could only fail on."""
+        for name in COUNTS:
+            value = getattr(request, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"{name} is {value}; it must be at least 1.")
+        least, most = request.min_checkpoint_size, request.max_checkpoint_size
+        if least is not None and most is not None and least > most:
+            raise InvalidInputError(f"min_checkpoint_size, {least}, is more than max_checkpoint_size, {most}.")
+        size = request.checkpoint_size
+        if size is not None and not (least or size) <= size <= (most or size):
+            raise InvalidInputError("checkpoint_size is not between min_checkpoint_size and max_checkpoint_size.")
+        seconds = request.batch_checkpoint_flush_interval_seconds
+        if seconds is not None and seconds < 0:
+            raise InvalidInputError("batch_checkpoint_flush_interval_seconds must not be negative.")
+        if request.where is not None:
+            with typed_errors():
+                dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
+        self._check_cluster(request.cluster)
+        _check_manifest(request.manifest)
+
+    def _check_cluster(self, name: str | None) -> None:
+        known = [_DEFAULT_CLUSTER, *self.house.settings.clusters]
+        if name is not None and name not in known:
+            hint = suggest(name, known)
+            raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' names them.{hint}")
+
+    def _to_fill_before(
+        self, table: Table, branch: str, dataset: Any, column: FeatureColumn, *, cascade: bool
+    ) -> list[str]:
+        """Return the columns that have to be filled first, in order; without leave to do so, refuse."""
+
+        def count(upstream: FeatureColumn) -> int:
+            summary = self._summarise_column(table, branch, dataset, upstream)
+            return summary.missing + summary.stale
+
+        unfilled = unfilled_before(dataset, column, count)
+        if unfilled and not cascade:
+            first = unfilled[0]
+            raise InvalidTableStateError(
+                f"{first.needed_by!r} is computed from {first.name!r}, of which {first.rows} rows are missing or "
+                f"stale. Backfill {first.name!r} first, or pass cascade: true."
+            )
+        return [column.name for column in unfilled]
+
+    def _summarise_column(self, table: Table, branch: str, dataset: Any, column: FeatureColumn) -> Summary:
+        return summarise(dataset, self.house.ledger.read(dataset, table, branch, column), column)
+
+    def _plan_backfill(
+        self,
+        table: Table,
+        branch: str,
+        dataset: Any,
+        column: FeatureColumn,
+        mode: Mode,
+        request: BackfillRequest,
+        before: list[str],
+    ) -> BackfillPlan:
+        states = self.house.ledger.read(dataset, table, branch, column)
+        plan = plan_units(dataset, states, column, mode=mode, where=request.where, most_fragments=request.num_frags)
+        return BackfillPlan(
+            column=request.column,
+            version=plan.version,
+            mode=str(mode),
+            rows=plan.rows,
+            fragments=len(plan.units),
+            bytes=plan.bytes,
+            udf_calls=self._count_calls(table, column, plan),
+            granularity=plan.granularity,
+            before=before,
+        )
+
+    def _count_calls(self, table: Table, column: FeatureColumn, plan: Plan) -> int:
+        if column.reference is None:
+            return 0
+        envelope = read_envelope(self.house.places.folder(table.location).read(column.reference))
+        if envelope.kind == "scalar":
+            return plan.rows
+        size = int(envelope.options.batch_size or self.house.settings.backfill_batch_rows)
+        return sum(-(-unit.count // size) for unit in plan.units)
+
+
+def _check_manifest(text: str | None) -> None:
+    if text is None:
+        return
+    try:
+        manifest = json.loads(text)
+    except ValueError:
+        manifest = None
+    if not isinstance(manifest, dict):
+        raise InvalidInputError("manifest must be the text of a JSON object; named manifests are not kept here.")
+
+
+def _record(column: str, error: ColumnError) -> dict[str, Any]:
+    record = {"column": column, **error.__dict__}
+    record["created_at_millis"] = record.pop("created_at")
+    return {name: value for name, value in record.items() if value is not None}

@@ -1,0 +1,364 @@
+"""The driver of a backfill: plan, let Spark compute, commit what is finished, until nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import TableNotFoundError
+
+from pennon.catalog import tables
+from pennon.core.identifiers import format_identifier
+from pennon.lake.feature_columns import FeatureColumn, find_feature_column
+from pennon.lake.planning import Mode, Plan, Unit, plan_units, summarise
+from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
+from pennon.pipeline.environment import Environment, Shipped, ship
+from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
+from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work, is_receipt_for
+from pennon.pipeline.filling import Sizes, Target
+from pennon.pipeline.tasks import TaskError, run_tasks
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.pipeline.lease import Lease
+    from pennon.pipeline.session import Session
+    from pennon.pipeline.tools import Tools
+
+logger = logging.getLogger("pennon.worker")
+
+#: So often is planned anew for rows that came or changed while others were computed.
+_ROUNDS = 5
+_POLL_SECONDS = 0.02
+_LONGEST_POLL = 0.5
+_TASKS_PER_CORE = 2
+_COMMIT_SECONDS = 2.0
+_PARTS_SECONDS = 1.0
+
+
+class JobFailedError(Exception):
+    """A job cannot go on, and why."""
+
+    def __init__(self, phase: str, kind: str, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.failure = {"phase": phase, "type": kind, "message": message, "retryable": retryable}
+
+
+@dataclass
+class _Round:
+    """One plan on its way."""
+
+    column: FeatureColumn
+    plan: Plan
+    checkpoints: Checkpoints
+    committer: FillCommitter
+    task: FillTask
+    committed: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every fragment of the plan was committed."""
+        return self.committed == len(self.plan.units)
+
+
+class Backfill:
+    """One backfill job."""
+
+    def __init__(self, tools: Tools, lease: Lease) -> None:
+        self._tools = tools
+        self._lease = lease
+        self._job = lease.job
+        self._spec: dict[str, Any] = lease.job.spec
+        self.phase = "plan"
+        self._published: int | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
+        table = self._table()
+        for path in [*self._spec.get("before", []), self._spec["column"]]:
+            self._fill(table, path, is_own=path == self._spec["column"])
+        return self._result(table)
+
+    def _fill(self, table: Table, path: str, *, is_own: bool) -> None:
+        pinned = self._spec.get("read_version") if is_own else None
+        once = pinned is not None or (is_own and self._spec.get("num_frags") is not None)
+        for _ in range(1 if once else _ROUNDS):
+            self._lease.check()
+            self.phase = "plan"
+            current = self._plan(table, path, pinned, is_own=is_own)
+            self._tell_plan(current, path)
+            if not current.plan.units:
+                break
+            try:
+                self._compute(current)
+            except FunctionChangedError:
+                logger.info("the function of %s changed during job %s; planning anew", path, self._job.id)
+                continue
+            if current.is_whole and self._published == self._tools.datasets.newest(table, self._job.branch).version:
+                break  # nobody else committed anything: there is nothing left
+        else:
+            self._tools.queue.note(self._job, "rows_remain", path)
+        if not once:
+            current.checkpoints.clear()
+
+    def _plan(self, table: Table, path: str, pinned: int | None, *, is_own: bool) -> _Round:
+        spec = self._spec if is_own else {}
+        dataset = self._tools.datasets.at(table, self._job.branch, pinned)
+        column = find_feature_column(dataset, path)
+        states = self._tools.ledger.read(dataset, table, self._job.branch, column)
+        mode = Mode(spec.get("mode", Mode.DEFAULT))
+        plan = plan_units(
+            dataset,
+            states,
+            column,
+            mode=mode,
+            where=spec.get("where"),
+            before=spec.get("since") if mode in (Mode.ALL, Mode.ONLY_FAILED) else None,
+            most_fragments=spec.get("num_frags"),
+        )
+        where = checkpoint_path(column.output.field_id, column.digest)
+        checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
+        committer = FillCommitter(self._tools, self._lease, table, column, dataset, states)
+        source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
+        task = FillTask(source, self._work(table, column), self._sizes(), where, ())
+        return _Round(column, plan, checkpoints, committer, task)
+
+    def _tell_plan(self, current: _Round, path: str) -> None:
+        plan, counters = current.plan, self._lease.counters
+        # What an earlier worker, round or column brought counts, so that progress only ever grows.
+        counters["rows_planned"] = self.rows_done() + plan.rows
+        counters["fragments_planned"] = counters.get("fragments_committed", 0) + len(plan.units)
+        data = {"version": plan.version, "rows": plan.rows, "fragments": len(plan.units), "bytes": plan.bytes}
+        self._tools.queue.note(self._job, "planned", path, data)
+
+    def rows_done(self) -> float:
+        """Return how many rows were committed, with a value or with an error."""
+        counters = self._lease.counters
+        return counters.get("rows_committed", 0) + counters.get("rows_failed", 0)
+
+    def _work(self, table: Table, column: FeatureColumn) -> Work:
+        targets = tuple(Target(output.path, output.root, output.struct_field) for output in column.outputs)
+        function = None
+        if column.reference is not None:
+            function = self._tools.places.folder(table.location).read(column.reference)
+        return Work(column.inputs, targets, function, column.expression)
+
+    def _sizes(self) -> Sizes:
+        spec, usual = self._spec, Sizes()
+        fixed = spec.get("checkpoint_size")
+        interval = spec.get("batch_checkpoint_flush_interval_seconds")
+        settings = self._tools.settings
+        near = self._tools.places.root.probes_are_cheap
+        return Sizes(
+            batch_rows=spec.get("batch_size") or settings.backfill_batch_rows,
+            batch_bytes=settings.backfill_batch_bytes,
+            checkpoint_seconds=interval
+            if interval is not None
+            else (settings.checkpoint_seconds if near else settings.remote_checkpoint_seconds),
+            least_checkpoint_rows=fixed or spec.get("min_checkpoint_size") or usual.least_checkpoint_rows,
+            most_checkpoint_rows=fixed or spec.get("max_checkpoint_size") or usual.most_checkpoint_rows,
+            threads=spec.get("intra_applier_concurrency") or 1,
+        )
+
+    def _compute(self, current: _Round) -> None:
+        with self._tools.sessions.use(self._spec.get("cluster")) as lent:
+            session, shipped = self._environment(lent, current.column)
+            self._preflight(session, shipped, current)
+            self.phase = "compute"
+            self._run_tasks(session, shipped, current)
+
+    def _environment(self, session: Session, column: FeatureColumn) -> tuple[Session, Shipped | None]:
+        manifest = self._spec.get("manifest") or column.manifest
+        if not manifest:
+            return session, None
+        self.phase = "environment"
+        environment = Environment.parse(manifest)
+        if environment.is_empty:
+            return session, None
+        return ship(session, environment, self._tools.settings.environments)
+
+    def _preflight(self, session: Session, shipped: Shipped | None, current: _Round) -> None:
+        """Try the function on an executor, unless this session has seen it work."""
+        if current.task.work.function is None:
+            return
+        known = (id(session.spark), current.column.digest, shipped.checksum if shipped else None)
+        if known in self._tools.tried:
+            return
+        self.phase = "preflight"
+        task = Preflight(current.task.source, current.task.work, current.plan.units[0])
+        run = run_tasks(session, task, 1, group=f"{self._job.id}-preflight", environment=shipped)
+        try:
+            while not run.wait(_LONGEST_POLL):
+                self._lease.check()
+        except BaseException:
+            run.cancel()
+            raise
+        (answer,) = run.results()
+        self._tools.tried.add(known)
+        self._tools.queue.note(self._job, "preflight", current.column.path, answer)
+
+    def _run_tasks(self, session: Session, shipped: Shipped | None, current: _Round) -> None:
+        groups = group_units(current.plan.units, self._task_count(session), self._spec.get("task_size"))
+        task = FillTask(
+            current.task.source, current.task.work, current.task.sizes, current.task.checkpoint_path, groups
+        )
+        run = run_tasks(session, task, len(groups), group=self._job.id, environment=shipped)
+        watch = _Watch(self, current)
+        try:
+            poll = _POLL_SECONDS
+            while not run.wait(poll):
+                self._lease.check()
+                watch.look()
+                poll = min(poll * 1.5, _LONGEST_POLL)
+        except BaseException:
+            run.cancel()
+            raise
+        try:
+            run.results()
+        except TaskError:
+            watch.look(last=True)  # what is finished stays finished
+            raise
+        watch.look(last=True)
+
+    def _task_count(self, session: Session) -> int:
+        asked = self._spec.get("concurrency")
+        if asked:
+            return int(asked)
+        if session.cluster.is_remote:
+            return _TASKS_PER_CORE * 4
+        return _TASKS_PER_CORE * int(session.spark.sparkContext.defaultParallelism)
+
+    def commit(self, current: _Round, units: list[tuple[Unit, dict[str, Any]]]) -> None:
+        """Commit fragments whose files are written."""
+        before, self.phase = self.phase, "commit"
+        began = time.perf_counter()
+        done = current.committer.commit(units)
+        self._lease.add(commit_seconds=time.perf_counter() - began)
+        for unit, receipt in units:
+            committed = unit in done.units
+            if committed:
+                failed = sum(stop - start for start, stop in receipt["failed"])
+                self._lease.add(rows_committed=unit.count - failed, rows_failed=failed, fragments_committed=1)
+            current.checkpoints.forget(unit.input_signature, keep_parts=not committed)
+        current.committed += len(done.units)
+        if done.version is not None:
+            self._published = done.version
+        self.phase = before
+
+    def budget_of(self, current: _Round) -> tuple[int | None, float | None]:
+        """Return how many rows, and what share of them, may fail."""
+        from pennon.functions.envelope import read_envelope
+
+        if current.task.work.function is None:
+            return None, None
+        policy = read_envelope(current.task.work.function).error_policy
+        return policy.max_errors, policy.max_error_ratio
+
+    def _result(self, table: Table) -> dict[str, Any]:
+        dataset = self._tools.datasets.at(table, self._job.branch, None)
+        column = find_feature_column(dataset, self._spec["column"])
+        state = summarise(dataset, self._tools.ledger.read(dataset, table, self._job.branch, column), column)
+        counters = self._lease.counters
+        self._lease.counters["rows_skipped"] = max(state.rows - int(counters.get("rows_planned", 0)), 0)
+        return {
+            "rows_assigned": int(counters.get("rows_committed", 0)),
+            "rows_computed": int(counters.get("rows_computed", 0)),
+            "rows_failed": int(counters.get("rows_failed", 0)),
+            "rows_skipped": int(self._lease.counters["rows_skipped"]),
+            "rows_remaining": state.missing + state.stale,
+            "source_version": self._spec.get("read_version") or self._spec.get("since"),
+            "published_version": self._published,
+            "granularity": state.granularity,
+        }
+
+    def _table(self) -> Table:
+        found = self._tools.database.read(lambda connection: tables.find_by_id(connection, self._job.table_id))
+        if found is None:
+            raise TableNotFoundError(f"The table {format_identifier(self._job.object)!r} was dropped.")
+        return found
+
+    @property
+    def lease(self) -> Lease:
+        """The lease the job is held by."""
+        return self._lease
+
+
+class _Watch:
+    """Sees which fragments are finished, commits them in groups, and counts."""
+
+    def __init__(self, job: Backfill, current: _Round) -> None:
+        self._job = job
+        self._current = current
+        self._waiting = {current.checkpoints.receipt_name(u.input_signature): u for u in current.plan.units}
+        self._ready: list[tuple[Unit, dict[str, Any]]] = []
+        self._since = time.monotonic()
+        self._group = job.lease.job.spec.get("commit_granularity")
+        self._most_errors, self._most_ratio = job.budget_of(current)
+        self._failed = 0
+        self._computed = job.rows_done()
+        self._partly = (0, 0)
+        self._looked_at_parts = time.monotonic()
+
+    def look(self, *, last: bool = False) -> None:
+        """Take up what is finished, and commit when there is enough of it or it has waited for long."""
+        checkpoints = self._current.checkpoints
+        for name in checkpoints.receipts() & self._waiting.keys():
+            unit = self._waiting[name]
+            receipt = checkpoints.receipt(unit.input_signature)
+            if receipt is not None and is_receipt_for(receipt, unit):
+                del self._waiting[name]
+                self._ready.append((unit, receipt))
+                self._computed += unit.count
+                self._count(receipt["counters"])
+                self._failed += sum(stop - start for start, stop in receipt["failed"])
+        self._look_at_parts()
+        overdue = time.monotonic() - self._since > _COMMIT_SECONDS
+        while self._ready and (last or overdue or (self._group and len(self._ready) >= self._group)):
+            size = self._group or len(self._ready)
+            group, self._ready = self._ready[:size], self._ready[size:]
+            self._job.commit(self._current, group)
+            self._since = time.monotonic()
+        self._check_budget()
+
+    def _look_at_parts(self) -> None:
+        """Count what is computed of fragments that are not finished."""
+        if not self._waiting or time.monotonic() - self._looked_at_parts > _PARTS_SECONDS:
+            parts = self._current.checkpoints.parts() if self._waiting else iter(())
+            begun = [part for part in parts if f"{part.fragment}.json" in self._waiting]
+            self._partly = (sum(part.rows for part in begun), sum(part.failed for part in begun))
+            self._looked_at_parts = time.monotonic()
+        self._job.lease.counters["rows_computed"] = self._computed + self._partly[0]
+
+    def _count(self, counters: dict[str, float]) -> None:
+        peak = counters.pop("peak_memory_bytes", 0)
+        for counted_otherwise in ("rows_computed", "rows_failed"):
+            counters.pop(counted_otherwise, None)
+        self._job.lease.add(**counters)
+        known = self._job.lease.counters
+        known["peak_memory_bytes"] = max(known.get("peak_memory_bytes", 0), peak)
+
+    def _check_budget(self) -> None:
+        planned = max(self._current.plan.rows, 1)
+        failed = self._failed + self._partly[1]
+        too_many = self._most_errors is not None and failed > self._most_errors
+        too_much = self._most_ratio is not None and failed / planned > self._most_ratio
+        if too_many or too_much:
+            raise JobFailedError(
+                "compute",
+                "ErrorBudgetExceeded",
+                f"{failed} of {planned} rows failed, more than the function's error policy allows.",
+            )
+
+
+def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:
+    """Share fragments out among tasks, so that each has about as much to do; none has more rows than is allowed."""
+    if most_rows is not None:
+        count = max(count, -(-sum(unit.count for unit in units) // most_rows))
+    groups: list[list[Unit]] = [[] for _ in range(min(count, len(units)))]
+    loads = [0] * len(groups)
+    for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
+        lightest = loads.index(min(loads))
+        groups[lightest].append(unit)
+        loads[lightest] += unit.count
+    return tuple(tuple(sorted(group, key=lambda unit: unit.fragment_id)) for group in groups)

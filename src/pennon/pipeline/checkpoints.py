@@ -1,0 +1,122 @@
+"""Results of a backfill before they are committed: kept on storage by row range, so that no work is done twice.
+
+All of it lies in one folder of the table, for one function of one column. A part holds the results of some rows of a
+fragment; its name tells which, so that progress can be read from a listing. A receipt says that the column file of a
+fragment is written and what it holds. Parts and receipts are known by the files of the fragment's inputs: when those
+are others, so are the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pennon.lake.folder import Folder
+
+FOLDER = "_checkpoints"
+OFFSET = "_offset"
+ERROR_TYPE, ERROR_MESSAGE, ATTEMPT = "_error_type", "_error_message", "_attempt"
+_NAME_DIGITS = 16
+_PART = re.compile(r"([0-9a-f]+)-(\d+)-(\d+)-(\d+)-(\d+)\.arrow")
+
+
+def checkpoint_path(field_id: int, digest: str) -> str:
+    """Return the folder, in a table, of what one function computes for a column."""
+    return f"{FOLDER}/{field_id}/{digest[:_NAME_DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of results, as its name tells."""
+
+    path: str
+    fragment: str
+    start: int
+    stop: int
+    rows: int
+    failed: int
+
+
+class Checkpoints:
+    """The folder of checkpoints of one function of one column."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        self._folder = folder
+        self._path = path
+
+    def save(self, signature: str, results: pa.RecordBatch, failed: int) -> None:
+        """Keep results of rows of a fragment; it is there whole, or not at all."""
+        start, stop = results.column(OFFSET)[0].as_py(), results.column(OFFSET)[-1].as_py() + 1
+        name = f"{signature[:_NAME_DIGITS]}-{start}-{stop}-{results.num_rows}-{failed}.arrow"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, results.schema) as writer:
+            writer.write_batch(results)
+        self._folder.replace(f"{self._path}/parts/{name}", sink.getvalue().to_pybytes())
+
+    def parts(self, signature: str | None = None) -> Iterator[Part]:
+        """Return the parts there are, of one fragment or of all."""
+        for file in self._folder.files(f"{self._path}/parts"):
+            named = _PART.fullmatch(file.path.rsplit("/", 1)[1])  # others are not yet written to their end
+            if named and (signature is None or named[1] == signature[:_NAME_DIGITS]):
+                yield Part(file.path, named[1], *map(int, named.groups()[1:]))
+
+    def load(self, signature: str) -> pa.Table | None:
+        """Return the results of a fragment in the order of its rows, each row once."""
+        found = []
+        for part in self.parts(signature):
+            try:
+                found.append(pa.ipc.open_file(pa.BufferReader(self._folder.read(part.path))).read_all())
+            except (pa.ArrowInvalid, FileNotFoundError):
+                continue  # torn or removed meanwhile: its rows are computed again
+        if not found:
+            return None
+        table = pa.concat_tables(found).sort_by(OFFSET)
+        offsets = table.column(OFFSET).to_numpy()
+        repeated = (offsets[1:] == offsets[:-1]).nonzero()[0] + 1
+        if not len(repeated):
+            return table
+        import numpy as np
+
+        return table.take(pa.array(np.delete(np.arange(len(offsets)), repeated)))
+
+    def file_receipt(self, signature: str, receipt: dict[str, Any]) -> None:
+        """Say that the column file of a fragment is written."""
+        self._folder.replace(self._receipt_path(signature), json.dumps(receipt).encode())
+
+    def receipts(self) -> set[str]:
+        """Return the names of the receipts there are."""
+        return {file.path.rsplit("/", 1)[1] for file in self._folder.files(f"{self._path}/receipts")}
+
+    def receipt(self, signature: str) -> dict[str, Any] | None:
+        """Return the receipt of a fragment, if there is one."""
+        try:
+            content = self._folder.read(self._receipt_path(signature))
+        except FileNotFoundError:
+            return None
+        parsed: dict[str, Any] = json.loads(content)
+        return parsed
+
+    def receipt_name(self, signature: str) -> str:
+        """Return the name a fragment's receipt has in a listing."""
+        return f"{signature[:_NAME_DIGITS]}.json"
+
+    def forget(self, signature: str, *, keep_parts: bool = False) -> None:
+        """Remove what is kept of a fragment, or only its receipt."""
+        for part in [] if keep_parts else list(self.parts(signature)):
+            self._folder.remove(part.path)
+        self._folder.remove(self._receipt_path(signature))
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for place in ("parts", "receipts"):
+            for file in list(self._folder.files(f"{self._path}/{place}")):
+                self._folder.remove(file.path)
+
+    def _receipt_path(self, signature: str) -> str:
+        return f"{self._path}/receipts/{self.receipt_name(signature)}"

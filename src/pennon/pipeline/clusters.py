@@ -1,0 +1,45 @@
+"""The Sparks that jobs can run on, as the settings name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pennon.core.settings import Settings
+
+#: The cluster of jobs that name none.
+DEFAULT = "default"
+
+
+class UnknownClusterError(LookupError):
+    """The settings have no cluster of that name; the message names those they have."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Spark: the address of its master or of its Connect server, and its configuration."""
+
+    name: str
+    address: str
+    conf: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is reached through Spark Connect."""
+        return self.address.startswith("sc://")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its tasks run on this machine, with this very Python."""
+        return self.address.startswith("local")
+
+
+def find_cluster(settings: Settings, name: str | None = None) -> Cluster:
+    """Return the cluster of that name, by default the one of ``spark_master``."""
+    wanted = name or DEFAULT
+    if wanted in settings.clusters:
+        chosen = settings.clusters[wanted]
+        return Cluster(wanted, chosen.master or chosen.remote or "", chosen.conf)
+    if wanted == DEFAULT:
+        return Cluster(DEFAULT, settings.spark_master, settings.spark_conf)
+    known = ", ".join(sorted({DEFAULT, *settings.clusters}))
+    raise UnknownClusterError(f"There is no cluster {wanted!r} in the settings; there are: {known}.")

@@ -1,0 +1,129 @@
+"""The task of a backfill: the fragments that one Spark task fills, one after the other.
+
+Executors import this module: nothing of Lance is imported before a Python worker forked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pennon.lake.planning import Unit
+from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target
+
+if TYPE_CHECKING:
+    from pennon.pipeline.filling import Compute
+
+_SAMPLE_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """A version of a table, as an executor opens it."""
+
+    location: str
+    options: dict[str, str]
+    branch: str
+    version: int
+
+    @property
+    def home(self) -> str:
+        """Where the branch keeps its files."""
+        return f"{self.location}/tree/{self.branch}" if self.branch else self.location
+
+    def open(self) -> Any:
+        """Open the version."""
+        import lance
+
+        options = self.options or None
+        if self.branch:
+            return lance.dataset(self.location, storage_options=options).checkout_version((self.branch, self.version))
+        return lance.dataset(self.location, version=self.version, storage_options=options)
+
+
+@dataclass(frozen=True)
+class Work:
+    """How the rows of a column are computed: by a function's bytes, or by an expression."""
+
+    inputs: tuple[str, ...]
+    targets: tuple[Target, ...]
+    function: bytes | None = None
+    expression: str | None = None
+
+
+@dataclass(frozen=True)
+class FillTask:
+    """Fills groups of fragments, one group a task."""
+
+    source: Source
+    work: Work
+    sizes: Sizes
+    checkpoint_path: str
+    groups: tuple[tuple[Unit, ...], ...] = field(repr=False)
+
+    def __call__(self, number: int) -> dict[str, Any]:
+        """Fill the fragments of one group; those whose receipt is there already are done."""
+        from pennon.lake.places import open_folder
+        from pennon.pipeline.checkpoints import Checkpoints
+        from pennon.pipeline.computing import computing
+
+        dataset = self.source.open()
+        checkpoints = Checkpoints(open_folder(self.source.location, self.source.options), self.checkpoint_path)
+        pace = Pace(self.sizes.checkpoint_seconds, self._most_rows())
+        with computing(self.work, dataset.schema) as compute:
+            for unit in self.groups[number]:
+                if not is_receipt_for(checkpoints.receipt(unit.input_signature), unit):
+                    fragment = self._fragment(dataset, unit, checkpoints, compute, pace)
+                    fragment.fill(self.source.home, self.source.options or None)
+        return {}
+
+    def _fragment(self, dataset: Any, unit: Unit, checkpoints: Any, compute: Compute, pace: Pace) -> Fragment:
+        work = self.work
+        inputs = work.expression if work.expression is not None else list(work.inputs)
+        return Fragment(dataset, unit, inputs, list(work.targets), self.sizes, checkpoints, compute, pace, Meter())
+
+    def _most_rows(self) -> int:
+        """Return how many rows a call may take: those of a checkpoint, and no more than the function wants."""
+        from pennon.functions.envelope import read_envelope
+
+        most = min(self.sizes.batch_rows, self.sizes.most_checkpoint_rows)
+        if self.work.function is None:
+            return most
+        return min(most, read_envelope(self.work.function).options.batch_size or most)
+
+
+def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
+    """Tell whether a receipt says that this very work is done."""
+    if receipt is None or receipt["signature"] != unit.signature:
+        return False
+    return tuple((start, stop) for start, stop in receipt["todo"]) == unit.todo
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """Loads a function on an executor and tries it on a few rows, before anything is written."""
+
+    source: Source
+    work: Work
+    unit: Unit
+
+    def __call__(self, number: int) -> dict[str, Any]:  # noqa: ARG002 (the one task there is)
+        """Try the function; what it raises tells what is missing."""
+        import platform
+
+        from pennon.pipeline.computing import computing
+
+        dataset = self.source.open()
+        with computing(self.work, dataset.schema) as compute:
+            compute(_sample(dataset, self.unit, list(self.work.inputs)))
+        return {"python": platform.python_version()}
+
+
+def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
+    start = unit.todo[0][0]
+    stop = min(unit.todo[0][1], start + _SAMPLE_ROWS)
+    fragment = dataset.get_fragment(unit.fragment_id)
+    options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
+    scanner = dataset.scanner(fragments=[fragment], columns=inputs, offset=start, limit=stop - start, **options)
+    table = scanner.to_table().select(range(len(inputs))).combine_chunks()
+    return table.to_batches()[0]

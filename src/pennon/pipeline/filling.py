@@ -1,0 +1,264 @@
+"""What runs on an executor: read the inputs of a fragment, compute, keep checkpoints, write the column's file."""
+
+from __future__ import annotations
+
+import resource
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.lake.spans import Mask, runs_of, spans_of
+from pennon.pipeline.results import Results, with_errors
+
+if TYPE_CHECKING:
+    from pennon.lake.planning import Unit
+    from pennon.pipeline.checkpoints import Checkpoints
+
+#: A gap between rows to compute is read along while it costs less than this.
+_GAP_BYTES = 1024 * 1024
+_WIDEST_GAP = 4096
+_EXPRESSION = "out0"
+_FIRST_ROWS = 64
+_GROWTH = 8
+_SHORTEST_CALL = 0.05
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is read, computed and kept at a time."""
+
+    batch_rows: int = 32768
+    batch_bytes: int = 64 * 1024 * 1024
+    #: Results are kept when this much time went into them, and they are at least so many.
+    checkpoint_seconds: float = 0.1
+    least_checkpoint_rows: int = 1
+    most_checkpoint_rows: int = 1024 * 1024
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column to fill: its path, the top-level column it is in, and the field of the function's result it takes."""
+
+    path: str
+    root: str
+    struct_field: str
+
+
+#: Rows of a batch that failed: which, the type of the error, its message, and at which attempt.
+Errors = list[tuple[int, str, str, int]]
+#: Computes the outputs of rows: a batch with a column for each target, and what failed.
+Compute = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Errors]]
+
+
+@dataclass
+class Meter:
+    """What the work on fragments took."""
+
+    rows_computed: int = 0
+    rows_failed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    read_seconds: float = 0.0
+    udf_seconds: float = 0.0
+    write_seconds: float = 0.0
+
+    def counters(self) -> dict[str, float]:
+        """Return it with the memory this process has used at most."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {**self.__dict__, "peak_memory_bytes": peak}
+
+
+@dataclass
+class Fragment:
+    """One fragment on its way."""
+
+    dataset: Any
+    unit: Unit
+    #: What is read for a row: columns by their paths, or one expression.
+    inputs: list[str] | str
+    targets: list[Target]
+    sizes: Sizes
+    checkpoints: Checkpoints
+    compute: Compute
+    pace: Pace
+    meter: Meter = field(default_factory=Meter)
+
+    def fill(self, uri: str, storage_options: dict[str, str] | None) -> None:
+        """Compute what is to be computed, write the file, and file the receipt for it."""
+        from lance.file import LanceFileWriter
+        from lance.fragment import DataFile
+
+        name = f"{uuid.uuid4().hex}.lance"
+        schema = pa.schema([self.dataset.schema.field(root).remove_metadata() for root in self._roots()])
+        results = Results(self)
+        options: dict[str, Any] = {"storage_options": storage_options} if storage_options else {}
+        version = self.dataset.data_storage_version
+        with LanceFileWriter(f"{uri}/data/{name}", schema, version=version, **options) as writer:
+            for block in self._blocks(results):
+                began = time.perf_counter()
+                for batch in pa.Table.from_batches([block]).cast(schema).to_batches():
+                    writer.write_batch(batch)
+                self.meter.write_seconds += time.perf_counter() - began
+        file = DataFile.create(self.dataset, name)
+        self.meter.bytes_written += file.file_size_bytes or 0
+        self.checkpoints.file_receipt(self.unit.input_signature, self._receipt(file, results))
+
+    def _receipt(self, file: Any, results: Results) -> dict[str, Any]:
+        return {
+            "fragment_id": self.unit.fragment_id,
+            "signature": self.unit.signature,
+            "todo": self.unit.todo,
+            "failed": spans_of(results.failed),
+            "errors": results.errors,
+            "row_ids": self._row_ids(),
+            "file": {
+                "path": file.path,
+                "fields": list(file.fields),
+                "column_indices": list(file.column_indices),
+                "file_major_version": file.file_major_version,
+                "file_minor_version": file.file_minor_version,
+                "file_size_bytes": file.file_size_bytes,
+            },
+            "counters": self.meter.counters(),
+        }
+
+    def _roots(self) -> list[str]:
+        return list(dict.fromkeys(target.root for target in self.targets))
+
+    def _row_ids(self) -> list[list[int]]:
+        if not self.dataset.has_stable_row_ids:
+            return []
+        ids = self._scan(0, self.unit.rows, [], with_row_id=True, batch_size=self.unit.rows).to_table()
+        column = ids.column("_rowid")
+        numbers = column.fill_null(0).to_numpy().astype(np.int64)
+        numbers[column.is_null().to_numpy()] = -1
+        return runs_of(numbers)
+
+    def _scan(self, start: int, stop: int, columns: list[str] | dict[str, str], **options: Any) -> Any:
+        """Scan rows by their numbers; deleted ones keep their place."""
+        options.setdefault("batch_size", self._batch_rows())
+        if self.unit.has_deletions or not columns:
+            options["include_deleted_rows"] = options["with_row_id"] = True
+        if (start, stop) != (0, self.unit.rows):
+            options["offset"], options["limit"] = start, stop - start
+        fragment = self.dataset.get_fragment(self.unit.fragment_id)
+        return self.dataset.scanner(fragments=[fragment], columns=columns, batch_readahead=2, **options)
+
+    def _batch_rows(self) -> int:
+        by_bytes = self.sizes.batch_bytes // max(self._row_bytes(), 1)
+        return int(max(1, min(self.sizes.batch_rows, by_bytes, self.sizes.most_checkpoint_rows)))
+
+    def _row_bytes(self) -> int:
+        return self.unit.bytes // max(self.unit.count, 1)
+
+    def _blocks(self, results: Results) -> Iterator[pa.RecordBatch]:
+        """Return the column's new content in the order of its rows."""
+        keeps = self._roots() if self._keeps() else []
+        for start, stop, computes in self._stretches(results.missing):
+            if not keeps and not computes:
+                yield from results.blank(start, stop)
+                continue
+            at = start
+            for batch in self._read(start, stop, self._columns(computes, keeps)):
+                if computes:
+                    self._compute(at, batch, results)
+                kept = batch.select(keeps) if keeps else None
+                yield results.column(at, at + batch.num_rows, kept)
+                at += batch.num_rows
+
+    def _columns(self, computes: bool, keeps: list[str]) -> list[str] | dict[str, str]:
+        """Return what to read: the inputs first, if they are needed, then the present content."""
+        if isinstance(self.inputs, str):
+            return {**({_EXPRESSION: self.inputs} if computes else {}), **{root: f"`{root}`" for root in keeps}}
+        inputs = self.inputs if computes else []
+        return [*inputs, *(root for root in keeps if root not in inputs)]
+
+    def _keeps(self) -> bool:
+        """Tell whether the present content is needed: for rows that are not computed, or beside a nested column."""
+        return self.unit.keeps or any(target.path != target.root for target in self.targets)
+
+    def _read(self, start: int, stop: int, columns: list[str] | dict[str, str]) -> Iterator[pa.RecordBatch]:
+        reader = iter(self._scan(start, stop, columns).to_batches())
+        while True:
+            began = time.perf_counter()
+            batch = next(reader, None)
+            self.meter.read_seconds += time.perf_counter() - began
+            if batch is None:
+                return
+            self.meter.bytes_read += batch.nbytes
+            yield batch
+
+    def _stretches(self, missing: Mask) -> Iterator[tuple[int, int, bool]]:
+        """Return runs of rows: those that hold rows to compute, with the small gaps between them, and the others."""
+        gap = max(1, min(_WIDEST_GAP, _GAP_BYTES // max(self._row_bytes(), 1)))
+        at = 0
+        merged: list[list[int]] = []
+        for start, stop in spans_of(missing):
+            if merged and start - merged[-1][1] < gap:
+                merged[-1][1] = stop
+            else:
+                merged.append([start, stop])
+        for start, stop in merged:
+            if start > at:
+                yield at, start, False
+            yield start, stop, True
+            at = stop
+        if at < self.unit.rows:
+            yield at, self.unit.rows, False
+
+    def _compute(self, at: int, batch: pa.RecordBatch, results: Results) -> None:
+        """Compute what is missing of a batch, in pieces that each take about as long as a checkpoint is worth."""
+        wanted = np.flatnonzero(results.missing[at : at + batch.num_rows])
+        inputs = batch.select(range(1 if isinstance(self.inputs, str) else len(self.inputs)))
+        if len(wanted) < batch.num_rows:
+            inputs = inputs.take(pa.array(wanted))
+        for start, values, errors, seconds in self._pieces(inputs):
+            self.meter.udf_seconds += seconds
+            self.meter.rows_computed += values.num_rows
+            self.meter.rows_failed += len(errors)
+            results.add(with_errors(values, wanted[start : start + values.num_rows] + at, errors), seconds)
+
+    def _pieces(self, inputs: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, Errors, float]]:
+        if self.sizes.threads > 1:
+            yield from self._pieces_at_once(inputs)
+            return
+        start = 0
+        while start < inputs.num_rows:
+            began = time.perf_counter()
+            values, errors = self.compute(inputs.slice(start, self.pace.rows))
+            seconds = time.perf_counter() - began
+            yield start, values, errors, seconds
+            start += values.num_rows
+            self.pace.learn(values.num_rows, seconds)
+
+    def _pieces_at_once(self, inputs: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, Errors, float]]:
+        """Compute several pieces at the same time, for functions that wait for something else than this processor."""
+        size = max(1, -(-inputs.num_rows // self.sizes.threads))
+        starts = range(0, inputs.num_rows, size)
+        began = time.perf_counter()
+        with ThreadPoolExecutor(self.sizes.threads) as threads:
+            computed = threads.map(lambda start: self.compute(inputs.slice(start, size)), starts)
+            for start, (values, errors) in zip(starts, computed, strict=True):
+                yield start, values, errors, time.perf_counter() - began
+                began = time.perf_counter()
+
+
+class Pace:
+    """How many rows a function is given at once, so that a call takes about as long as a checkpoint is worth."""
+
+    def __init__(self, seconds: float, most: int) -> None:
+        self._seconds = max(seconds, _SHORTEST_CALL)
+        self._most = most
+        self.rows = min(_FIRST_ROWS, most)
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Take in how long a call took."""
+        fitting = int(rows * self._seconds / max(seconds, 1e-6))
+        self.rows = max(1, min(fitting, self.rows * _GROWTH, self._most))

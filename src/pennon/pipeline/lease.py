@@ -1,0 +1,69 @@
+"""Holding a job: heartbeats beside the work, and what is asked of the job meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pennon.catalog.jobs import Job
+from pennon.jobs.queue import LeaseLostError, Queue, StopRequestedError
+
+logger = logging.getLogger("pennon.worker")
+
+_LONGEST_BEAT = 1.0
+
+
+class ShuttingDownError(Exception):
+    """The worker is about to end; its job is for another."""
+
+
+class Lease:
+    """A job in the hands of this worker."""
+
+    def __init__(self, queue: Queue, job: Job, seconds: float, stopping: threading.Event) -> None:
+        self._queue = queue
+        self.job = job
+        self._seconds = seconds
+        self._stopping = stopping
+        self._ended = threading.Event()
+        self._wish: str | None = None
+        self._lost = False
+        #: What the job has done so far; heartbeats tell it.
+        self.counters: dict[str, float] = dict(job.counters)
+
+    def add(self, **amounts: float) -> None:
+        """Count up."""
+        for name, amount in amounts.items():
+            self.counters[name] = self.counters.get(name, 0) + amount
+
+    def check(self) -> None:
+        """Raise when the job is not to go on here."""
+        if self._lost:
+            raise LeaseLostError(f"job {self.job.id} was taken over")
+        if self._wish is not None:
+            raise StopRequestedError(self._wish)
+        if self._stopping.is_set():
+            raise ShuttingDownError
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Beat while the block runs."""
+        thread = threading.Thread(target=self._beat, name=f"pennon-lease-{self.job.id[-6:]}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(min(self._seconds / 3, _LONGEST_BEAT)):
+            try:
+                self._wish = self._queue.heartbeat(self.job, self._seconds, dict(self.counters))
+            except LeaseLostError:
+                self._lost = True
+                return
+            except Exception:
+                logger.exception("the heartbeat of job %s failed; it is tried again", self.job.id)

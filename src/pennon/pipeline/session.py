@@ -1,0 +1,253 @@
+"""Sessions of Spark: opened once per cluster, kept warm, and opened again when they died."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pennon.core.settings import Settings
+from pennon.pipeline.clusters import Cluster, find_cluster
+from pennon.pipeline.java import find_java
+from pennon.pipeline.jvm import Jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_CONF = {
+    "spark.app.name": "pennon",
+    "spark.driver.memory": "1g",
+    "spark.python.unix.domain.socket.enabled": "true",  # TCP costs twice as much for each task
+    "spark.python.worker.reuse": "true",
+    "spark.scheduler.mode": "FAIR",
+    "spark.speculation": "false",  # tasks write files: a second attempt beside the first would write them twice
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "pennon-spark-warehouse")),
+    "spark.task.reaper.enabled": "true",  # a cancelled task that goes on is ended
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DRIVER = "a driver in this process"
+#: Retries of a call to a Connect server: they last about a minute.
+_CONNECT_RETRIES = 6
+_ANY_CONF = "spark.sql.session.timeZone"
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class ClusterBusyError(Exception):
+    """Jobs run on another cluster, and one process drives one; another worker, or the same later, can do it."""
+
+
+class ClusterUnavailableError(Exception):
+    """Spark could not be started or reached; the message says which, and why."""
+
+
+class Session:
+    """A session of Spark on a cluster."""
+
+    def __init__(self, cluster: Cluster, spark: SparkSession, jvm: Jvm | None = None) -> None:
+        self.cluster = cluster
+        self.spark = spark
+        self._jvm = jvm
+        #: Archives that Spark unpacks for the tasks of this session.
+        self.archives: set[str] = set()
+        self._lock = threading.Lock()
+        self._apart: dict[str, Session] = {}
+
+    def is_alive(self) -> bool:
+        """Return whether Spark still answers; a Connect server that was started anew does not know the session."""
+        from pyspark.errors import PySparkException
+
+        if self._jvm is not None:
+            context: Any = self.spark.sparkContext
+            return self._jvm.alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public tells)
+        try:
+            return bool(self.spark.conf.get(_ANY_CONF))
+        except PySparkException:
+            return False
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Keep other threads from preparing the session at the same time."""
+        with self._lock:
+            yield
+
+    def apart(self, key: str) -> Session:
+        """Return a session of the same Connect server that shares nothing with this one, nor its Python workers.
+
+        There is one for each key.
+        """
+        if key not in self._apart:
+            spark: Any = self.spark
+            self._apart[key] = Session(self.cluster, spark.newSession())
+        return self._apart[key]
+
+    def close(self) -> None:
+        """Let go of Spark; a driver of our own ends."""
+        while self._apart:
+            self._apart.popitem()[1].close()
+        if self._jvm is None:
+            self.spark.stop()
+            return
+        if self._jvm.alive:
+            with suppress(Exception):  # whatever it says to being stopped, its process is ended
+                self.spark.stop()
+        self._jvm.close()
+        _forget_driver()
+
+
+def open_session(cluster: Cluster) -> Session:
+    """Open a session on a cluster: through Spark Connect, or with a driver of our own."""
+    accept_pandas()
+    try:
+        return _connect(cluster) if cluster.is_remote else _drive(cluster)
+    except Exception as error:
+        # Java and gRPC say the same many times over.
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ClusterUnavailableError(f"The cluster {cluster.name!r} cannot be used: {reason}") from error
+
+
+def accept_pandas() -> None:
+    """Keep PySpark from warning about the version of pandas, which it asks for and Pennon's tasks do not use."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+
+
+class Sessions:
+    """One warm session per cluster, for all threads of a process.
+
+    A process can drive one Spark of its own, so a cluster in use keeps other drivers out; an idle one makes room.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        # Held while a session is opened: one for all drivers, and one for each server, which may be out of reach.
+        self._opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._open: dict[str, Session] = {}
+        self._users: Counter[str] = Counter()
+
+    @contextmanager
+    def use(self, name: str | None = None) -> Iterator[Session]:
+        """Lend the session of a cluster, opening it if need be."""
+        cluster = find_cluster(self._settings, name)
+        with self._lock:
+            opening = self._opening[cluster.name if cluster.is_remote else _DRIVER]
+        with opening:
+            session = self._ready(cluster)
+            self._count(cluster, 1)
+        try:
+            yield session
+        finally:
+            self._count(cluster, -1)
+
+    def close(self) -> None:
+        """Close all sessions."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _count(self, cluster: Cluster, change: int) -> None:
+        with self._lock:
+            self._users[cluster.name] += change
+
+    def _ready(self, cluster: Cluster) -> Session:
+        session = self._open.get(cluster.name)
+        if session is not None:
+            if session.is_alive():
+                return session
+            self._open.pop(cluster.name).close()
+        if not cluster.is_remote:
+            self._make_room(cluster)
+        opened = self._open[cluster.name] = open_session(cluster)
+        return opened
+
+    def _make_room(self, cluster: Cluster) -> None:
+        """Close the driver of another cluster, unless jobs run on it."""
+        for name, other in list(self._open.items()):
+            if other.cluster.is_remote:
+                continue
+            if self._users[name]:
+                raise ClusterBusyError(
+                    f"The cluster {cluster.name!r} cannot be opened while jobs run on {name!r}: a process drives one "
+                    "cluster at a time. Start another worker, or use Spark Connect addresses."
+                )
+            self._open.pop(name).close()
+
+
+def configuration(cluster: Cluster) -> dict[str, str]:
+    """Return what a driver of a cluster is started with; the settings have the last word."""
+    conf = _CONF | (_LOOPBACK if cluster.is_local else {}) | cluster.conf | {"spark.master": cluster.address}
+    options = f"-Dlog4j2.configurationFile={shlex.quote(_LOGGING.as_uri())} {conf.get(_JAVA_OPTIONS, '')}"
+    return conf | {_JAVA_OPTIONS: options.strip()}
+
+
+def _connect(cluster: Cluster) -> Session:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    spark: Any = SparkSession.builder.remote(cluster.address).create()
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
+    for name, value in cluster.conf.items():
+        spark.conf.set(name, value)
+    spark.conf.get(_ANY_CONF)  # nothing was said to the server so far
+    return Session(cluster, spark)
+
+
+def _drive(cluster: Cluster) -> Session:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    jvm = Jvm(find_java(), configuration(cluster))
+    try:
+        with jvm.offered(), _same_interrupts():
+            context = SparkContext()
+        context.pythonExec = _python(cluster)
+        return Session(cluster, SparkSession(context), jvm)
+    except BaseException:
+        jvm.close()
+        _forget_driver()
+        raise
+
+
+@contextmanager
+def _same_interrupts() -> Iterator[None]:
+    """Keep what a Ctrl-C does: PySpark takes it over where it is started in the main thread."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
+
+
+def _python(cluster: Cluster) -> str:
+    """Return which Python runs the tasks: where they run on this machine, this one."""
+    if cluster.is_local:
+        return sys.executable
+    return cluster.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or "python3"
+
+
+def _forget_driver() -> None:
+    """Make PySpark forget a driver that ended; left alone it would talk to it for ever."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 (PySpark has no public way)
+    if gateway is not None:
+        with suppress(Exception):  # there may be nobody left at the other end
+            gateway.shutdown()
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        setattr(SparkContext, name, None)
+    for name in ("_instantiatedSession", "_activeSession"):
+        setattr(SparkSession, name, None)

@@ -1,0 +1,254 @@
+"""Tasks on Spark: numbered, each run by a Python worker of an executor, each answering with a little JSON.
+
+Spark only carries numbers to the tasks and answers back; tasks read and write tables themselves. A task that raises is
+tried again by Spark, four times in all; one that must not be tried again returns what went wrong instead.
+
+This module is imported by executors: nothing heavy is imported at its top, and nothing of Lance before a worker forked.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pennon import __version__
+from pennon.pipeline.environment import Shipped, activate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pennon.pipeline.session import Session
+
+Answer = dict[str, Any]
+Task = Callable[[int], Answer]
+
+_SCHEMA = "task long, answer string"
+_CANCEL_SECONDS = 0.2
+_LONGEST_MESSAGE = 2000
+_LONGEST_TRACE = 4000
+_MARK = "pennon-task-error:"
+
+
+class TaskError(Exception):
+    """A task failed on an executor: the type, the message and the trace of what it raised there."""
+
+    def __init__(self, kind: str, message: str, trace: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+        self.message = message
+        self.trace = trace
+
+
+class TasksCancelledError(Exception):
+    """The tasks were cancelled."""
+
+
+class TaskRun:
+    """Tasks under way; they run in a thread of their own, so that others can watch and cancel them."""
+
+    def __init__(self, session: Session, task: Task, count: int, group: str, environment: Shipped | None) -> None:
+        self._session = session
+        # A name of its own: cancelling must reach this run and no other of the same group.
+        self._name = f"{group}-{uuid.uuid4().hex}"
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+        self._answers: dict[int, Answer] = {}
+        self._error: Exception | None = None
+        self._thread = _thread(session, lambda: self._run(task, count, environment))
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Return whether all tasks ended, one way or the other."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all tasks ended, and return whether they did."""
+        return self._ended.wait(timeout)
+
+    def cancel(self) -> None:
+        """Cancel what runs and return when Spark let go of it; a Python worker may go on for some seconds."""
+        self._cancelled.set()
+        while not self.done():
+            _interrupt(self._session, self._name)  # again and again: what is not submitted yet is not found
+            self._ended.wait(_CANCEL_SECONDS)
+
+    def results(self) -> list[Answer]:
+        """Wait, and return the answers in the order of the tasks; raise what ended them instead."""
+        self._ended.wait()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return [self._answers[number] for number in sorted(self._answers)]
+
+    def _run(self, task: Task, count: int, environment: Shipped | None) -> None:
+        try:
+            with _named(self._session, self._name):
+                frame = _frame(self._session, _Partition(task, environment), count)
+                rows = [] if self._cancelled.is_set() else frame.collect()
+            self._answers = {row["task"]: json.loads(row["answer"]) for row in rows}
+            if len(self._answers) != count:
+                self._error = TasksCancelledError("The tasks were cancelled.")
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where results are asked for)
+            self._error = TasksCancelledError("The tasks were cancelled.") if self._cancelled.is_set() else plain(error)
+        finally:
+            self._ended.set()
+
+
+def run_tasks(session: Session, task: Task, count: int, *, group: str, environment: Shipped | None = None) -> TaskRun:
+    """Start tasks 0 to count - 1 on a cluster, in an environment if given; the group names them for Spark."""
+    return TaskRun(session, task, count, group, environment)
+
+
+def plain(error: Exception) -> Exception:
+    """Return an error of Spark as what the task raised, without the pages that Spark adds."""
+    text = str(error)
+    marked = re.search(re.escape(_MARK) + r"(.*)", text)
+    if marked:
+        told, _ = json.JSONDecoder().raw_decode(marked[1])
+        return TaskError(told["type"], told["message"], told["trace"])
+    raised = re.findall(r"^(?!Caused by)([\w.]*(?:Error|Exception|Interrupt|Exit)): (.*)$", text, re.MULTILINE)
+    python = [(kind, message) for kind, message in raised if not kind.startswith(("org.", "java.", "py4j."))]
+    if "Traceback (most recent call last)" in text and python:
+        kind, message = python[-1]
+        if kind == "ModuleNotFoundError":  # before a task began, so it is nothing that a function needs
+            message += f"; an executor needs what a worker has: pip install 'pennon[spark]=={__version__}'"
+        return TaskError(kind.rpartition(".")[2], message, text[-_LONGEST_TRACE:])
+    if "Python worker exited unexpectedly" in text or "Python worker failed to connect" in text:
+        return TaskError("PythonWorkerDied", "the Python worker of an executor died, every time it was tried")
+    lost = re.search(r"most recent failure: (.*)", text)
+    return TaskError(type(error).__name__, (lost[1] if lost else text)[:_LONGEST_MESSAGE], text[:_LONGEST_TRACE])
+
+
+class _ReportedError(Exception):
+    """What a task raised, in a form that survives its way through Spark."""
+
+
+class _Partition:
+    """What Spark runs for each partition: the tasks whose numbers are in it."""
+
+    def __init__(self, task: Task, environment: Shipped | None) -> None:
+        self._task = task
+        self.environment = environment
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                answer = json.dumps(self._answer(number))
+                yield pa.RecordBatch.from_pydict({"task": [number], "answer": [answer]})
+
+    def _answer(self, number: int) -> Answer:
+        try:
+            if self.environment is not None:
+                activate(self.environment)
+            return self._task(number)
+        except Exception as error:  # noqa: BLE001 (it is raised again, in another form)
+            raise _ReportedError(_MARK + _report(error)) from None
+        finally:
+            _freeze()
+
+
+def _report(error: Exception) -> str:
+    """Write down an exception as one line."""
+    trace = "".join(traceback.format_exception(error))
+    told = {"type": type(error).__name__, "message": str(error)[:_LONGEST_MESSAGE], "trace": trace[-_LONGEST_TRACE:]}
+    return json.dumps(told)
+
+
+_frozen = False
+
+
+def _freeze() -> None:
+    """Take what a worker has loaded out of the garbage collector, once: Spark runs it in full after every task."""
+    global _frozen  # noqa: PLW0603 (once a process)
+    if not _frozen:
+        _frozen = True
+        gc.collect()
+        gc.freeze()
+
+
+_framing = threading.Lock()
+
+
+def _frame(session: Session, partition: _Partition, count: int) -> Any:
+    """Return the data frame that runs the tasks: one number a partition."""
+    from pennon.pipeline.session import accept_pandas
+
+    numbers = session.spark.range(0, count, 1, count)
+    accept_pandas()
+    if session.cluster.is_remote:
+        return numbers.mapInArrow(partition, _SCHEMA)
+    # Python workers are shared only by functions with the same variables: so an environment has its own.
+    marks = partition.environment.marks if partition.environment is not None else {}
+    context = session.spark.sparkContext
+    with _framing:
+        usual = context.environment
+        context.environment = usual | marks
+        try:
+            return numbers.mapInArrow(partition, _SCHEMA)
+        finally:
+            context.environment = usual
+
+
+def _thread(session: Session, run: Callable[[], None]) -> threading.Thread:
+    if session.cluster.is_remote:
+        return threading.Thread(target=run, daemon=True)
+    from pyspark import InheritableThread
+
+    thread = InheritableThread(target=run, session=session.spark)
+    thread.daemon = True
+    return thread
+
+
+@contextmanager
+def _named(session: Session, name: str) -> Iterator[None]:
+    """Give what this thread submits a name by which it can be cancelled, and a fair share of the cluster."""
+    if session.cluster.is_remote:
+        session.spark.addTag(name)
+        try:
+            yield
+        finally:
+            session.spark.removeTag(name)
+        return
+    context = session.spark.sparkContext
+    context.setJobGroup(name, name, interruptOnCancel=True)
+    with _pools.taken() as pool:
+        context.setLocalProperty("spark.scheduler.pool", f"pennon-{pool}")
+        yield
+
+
+def _interrupt(session: Session, name: str) -> None:
+    if session.cluster.is_remote:
+        session.spark.interruptTag(name)
+    else:
+        session.spark.sparkContext.cancelJobGroup(name)
+
+
+class _Pools:
+    """Numbers of scheduler pools: runs in different ones share the cores fairly. Spark never forgets a pool."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy: set[int] = set()
+
+    @contextmanager
+    def taken(self) -> Iterator[int]:
+        with self._lock:
+            pool = next(number for number in range(len(self._busy) + 1) if number not in self._busy)
+            self._busy.add(pool)
+        try:
+            yield pool
+        finally:
+            with self._lock:
+                self._busy.remove(pool)
+
+
+_pools = _Pools()

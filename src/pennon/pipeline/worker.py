@@ -1,0 +1,156 @@
+"""The worker: takes jobs from the queue and carries them out, several at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, ServiceUnavailableError
+
+from pennon.catalog.jobs import CANCELLED, DONE, FAILED, TIMED_OUT, Job
+from pennon.jobs.control import CANCEL, PAUSE
+from pennon.jobs.queue import LeaseLostError, StopRequestedError, timed_out
+from pennon.pipeline.backfill import Backfill, JobFailedError
+from pennon.pipeline.environment import BuildError, ManifestError
+from pennon.pipeline.lease import Lease, ShuttingDownError
+from pennon.pipeline.session import ClusterBusyError
+from pennon.pipeline.tasks import TaskError
+
+if TYPE_CHECKING:
+    from pennon.jobs.roster import Roster
+    from pennon.pipeline.tools import Tools
+
+logger = logging.getLogger("pennon.worker")
+
+_HEARTBEAT_SECONDS = 5.0
+_TRIGGER_SECONDS = 1.0
+#: Errors on executors after which trying again may help.
+_PASSING = frozenset({"PythonWorkerDied", "ConnectionError", "TimeoutError", "ServiceUnavailableError"})
+
+
+class Runner(Protocol):
+    """Carries out one job."""
+
+    phase: str
+
+    def run(self) -> dict[str, Any]:
+        """Carry it out and return its result."""
+
+
+RUNNERS: dict[str, Callable[[Tools, Lease], Runner]] = {"backfill": Backfill}
+
+
+class Worker:
+    """A process that carries out jobs."""
+
+    def __init__(self, tools: Tools, roster: Roster, triggers: Callable[[], None]) -> None:
+        self._tools = tools
+        self._roster = roster
+        self._triggers = triggers
+        self.stopping = threading.Event()
+        self._busy = 0
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Work until told to stop; a job under way is then left for another worker."""
+        settings = self._tools.settings
+        slots = settings.worker_slots
+        me = self._roster.register(slots)
+        for name, chore, seconds in (
+            ("heartbeat", lambda: self._roster.heartbeat(me, self._busy), _HEARTBEAT_SECONDS),
+            ("triggers", self._triggers, _TRIGGER_SECONDS),
+        ):
+            repeat = partial(self._repeat, name, chore, seconds)
+            threading.Thread(target=repeat, name=f"pennon-worker-{name}", daemon=True).start()
+        if settings.worker_warm:
+            with self._tools.sessions.use():
+                logger.info("Spark is warm")
+        with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
+            while not self.stopping.wait(0 if self._take(me.id, slots, threads) else settings.worker_poll_seconds):
+                pass
+        self._roster.leave(me)
+        self._tools.sessions.close()
+
+    def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
+        """Start the next job if there is one and a slot for it."""
+        queue = self._tools.queue
+        if self._busy >= slots or not queue.has_work():
+            return False
+        job = queue.claim(worker, self._tools.settings.job_lease_seconds)
+        if job is None:
+            return False
+        with self._lock:
+            self._busy += 1
+        threads.submit(self._work, job)
+        return True
+
+    def _work(self, job: Job) -> None:
+        try:
+            self.carry_out(job)
+        except Exception:
+            logger.exception("job %s could not be ended; its lease will run out", job.id)
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def carry_out(self, job: Job) -> None:
+        """Carry out a job that was claimed, and say how it ended."""
+        queue, lease = (
+            self._tools.queue,
+            Lease(self._tools.queue, job, self._tools.settings.job_lease_seconds, self.stopping),
+        )
+        with lease.held():
+            runner = RUNNERS[job.kind](self._tools, lease)
+            try:
+                result = runner.run()
+                queue.finish(job, DONE, counters=lease.counters, result=result)
+                logger.info("job %s is done: %s", job.id, result)
+            except LeaseLostError:
+                logger.warning("job %s is not this worker's any more", job.id)
+            except ShuttingDownError:
+                queue.release(job, "pending", lease.counters)
+            except StopRequestedError as stop:
+                self._stop(job, lease, stop.wish)
+            except Exception as error:
+                failure = failure_of(error, runner.phase)
+                logger.warning("job %s failed: %s", job.id, failure, exc_info=not is_expected(error))
+                queue.finish(job, FAILED, counters=lease.counters, failure=failure)
+
+    def _stop(self, job: Job, lease: Lease, wish: str) -> None:
+        queue = self._tools.queue
+        if wish == PAUSE:
+            queue.release(job, "paused", lease.counters)
+        elif wish == CANCEL:
+            queue.finish(job, CANCELLED, counters=lease.counters)
+        else:
+            queue.finish(job, TIMED_OUT, counters=lease.counters, failure=timed_out(job))
+
+    def _repeat(self, name: str, chore: Callable[[], None], seconds: float) -> None:
+        while not self.stopping.wait(seconds):
+            try:
+                chore()
+            except Exception:
+                logger.exception("the worker's %s failed; it is tried again", name)
+
+
+def failure_of(error: Exception, phase: str) -> dict[str, Any]:
+    """Return what went wrong as a job tells it."""
+    if isinstance(error, JobFailedError):
+        return error.failure
+    if isinstance(error, TaskError):
+        kind, message, retryable = error.kind, error.message, error.kind in _PASSING
+    else:
+        kind, message = type(error).__name__, str(error) or type(error).__name__
+        retryable = isinstance(error, (ConcurrentModificationError, ServiceUnavailableError, ClusterBusyError))
+    return {"phase": phase, "type": kind, "message": message, "retryable": retryable}
+
+
+def is_expected(error: Exception) -> bool:
+    """Tell whether an error is about the job, not about Pennon."""
+    return isinstance(
+        error, (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError, ClusterBusyError)
+    )

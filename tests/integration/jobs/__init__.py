@@ -1,0 +1,1 @@
+"""Jobs over both databases, over HTTP, and by command."""

@@ -1,0 +1,157 @@
+"""``pennon jobs`` against a running server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from pennon.cli.main import main
+from pennon.core.caller import Role
+from tests.integration.jobs.servers import ALONE, JobServer
+
+if TYPE_CHECKING:
+    from pennon.catalog.jobs import Job
+    from tests.conftest import StartPennon
+
+SECONDS = 120
+COUNTERS = {"rows_planned": 1000, "rows_computed": 990, "rows_failed": 10, "fragments_committed": 2}
+
+
+def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
+    """Start the command in the background."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "pennon.cli.main", "jobs", *arguments],
+        env={**inherited, "COLUMNS": "400", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Pennon(Protocol):
+    """Run ``pennon jobs`` with arguments and return what it wrote."""
+
+    def __call__(self, *arguments: str, expect: int = 0, **env: str) -> tuple[str, str]: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pennon:
+    """A function that runs the command in this process, which is much faster than in one of its own."""
+    for name in [name for name in os.environ if name.startswith("PENNON_")]:
+        monkeypatch.delenv(name)
+
+    def call(*arguments: str, expect: int = 0, **env: str) -> tuple[str, str]:
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.argv", ["pennon", "jobs", *arguments])
+            for name, value in env.items():
+                patch.setenv(name, value)
+            capsys.readouterr()
+            try:
+                main()
+                code: Any = 0
+            except SystemExit as ended:
+                code = ended.code or 0
+        said = capsys.readouterr()
+        assert code == expect, said
+        return said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def job(embedded: JobServer) -> Job:
+    """A job that rests."""
+    return embedded.submit_resting(embedded.new_table(), spec={"column": "c"})
+
+
+def data(run: Pennon, server: JobServer, *arguments: str, PENNON_API_KEY: str = "") -> Any:  # noqa: N803
+    """Run the command and return the JSON it wrote."""
+    return json.loads(run(*arguments, "--output", "json", PENNON_URL=server.url, PENNON_API_KEY=PENNON_API_KEY)[0])
+
+
+def test_jobs_are_listed_for_people_and_for_scripts(run: Pennon, embedded: JobServer, job: Job) -> None:
+    table = "$".join(job.object)
+    shown, _ = run("list", "--table", table, PENNON_URL=embedded.url)
+    for word in (job.id, "backfill", table, "paused", "ada"):
+        assert word in shown
+    assert [found["job_id"] for found in data(run, embedded, "list", "--table", table)] == [job.id]
+    assert data(run, embedded, "list", "--table", table, "--state", "done") == []
+    assert "no such jobs" in run("list", "--table", "nothing", PENNON_URL=embedded.url)[1]
+    other = embedded.submit_resting(table, "other")
+    assert len(data(run, embedded, "list", "--table", table, "--limit", "1")) == 1
+    assert {found["job_id"] for found in data(run, embedded, "list", "--table", table)} == {job.id, other.id}
+
+
+def test_a_job_is_shown(run: Pennon, embedded: JobServer, job: Job) -> None:
+    shown, _ = run("show", job.id, PENNON_URL=embedded.url)
+    for word in (job.id, "paused", "column", "IN_PROGRESS"):
+        assert word in shown
+    assert data(run, embedded, "show", job.id)["spec"] == {"column": "c"}
+
+
+def test_a_job_is_resumed_paused_cancelled_and_tried_again(run: Pennon, embedded: JobServer, job: Job) -> None:
+    assert run("resume", job.id, PENNON_URL=embedded.url)[0] == "resumed\n"
+    assert run("pause", job.id, PENNON_URL=embedded.url)[0] == "paused\n"
+    assert data(run, embedded, "pause", job.id) == {"job_id": job.id, "status": "already_paused"}
+    assert run("cancel", job.id, PENNON_URL=embedded.url)[0] == "cancelled\n"
+    answer, said = run("cancel", job.id, PENNON_URL=embedded.url)
+    assert (answer, "had ended before" in said) == ("already_cancelled\n", True)
+    again = run("retry", job.id, "--only-failed", PENNON_URL=embedded.url)[0].strip()
+    found = embedded.queue.find(again)
+    assert found is not None
+    assert (found.retry_of, found.spec["mode"]) == (job.id, "only_failed")
+    embedded.queue.cancel(again)
+
+
+@pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 1), ("cancelled", 1), ("timed_out", 1)])
+def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job, state: str, code: int) -> None:
+    embedded.queue.resume(job.id)
+    held = embedded.hold(job)
+    failure = None if state == "done" else {"phase": "compute", "type": "ValueError", "message": "seven is too many"}
+    with start("watch", job.id, "--url", embedded.url) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("running")
+        embedded.queue.heartbeat(held, 600, COUNTERS)
+        line = process.stderr.readline()
+        assert "1,000/1,000 rows" in line
+        assert "10 failed" in line
+        embedded.queue.finish(held, state, counters=COUNTERS, failure=failure)
+        stdout, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == code
+    assert stdout.strip() == (state if failure is None else f"{state}: seven is too many")
+
+
+def test_watching_a_job_that_has_ended_gives_its_result_to_scripts(run: Pennon, embedded: JobServer, job: Job) -> None:
+    embedded.queue.resume(job.id)
+    embedded.queue.finish(embedded.hold(job), "done", counters=COUNTERS, result={"published_version": 3})
+    found = data(run, embedded, "watch", job.id)
+    assert (found["state"], found["counters"], found["result"]) == ("done", COUNTERS, {"published_version": 3})
+
+
+def test_a_key_is_sent_along(run: Pennon, start_pennon: StartPennon) -> None:
+    server = JobServer(start_pennon(*ALONE))
+    job = server.submit_resting(server.new_table())
+    key = server.key(Role.READER)
+    _, said = run("show", job.id, expect=1, PENNON_URL=server.url)
+    assert "API key" in said
+    assert data(run, server, "show", job.id, PENNON_API_KEY=key)["job_id"] == job.id
+    assert data(run, server, "show", job.id, "--api-key", key)["job_id"] == job.id
+    assert "needs a writer" in run("cancel", job.id, "--api-key", key, expect=1, PENNON_URL=server.url)[1]
+    server.close()
+
+
+@pytest.mark.parametrize("verb", ["show", "watch", "cancel", "pause", "resume", "retry"])
+def test_a_job_that_does_not_exist_is_said_so(run: Pennon, embedded: JobServer, verb: str) -> None:
+    assert "Job 'nothing' does not exist" in run(verb, "nothing", expect=1, PENNON_URL=embedded.url)[1]
+
+
+def test_a_server_that_is_not_there_is_said_so(run: Pennon, embedded: JobServer) -> None:
+    _, said = run("list", "--url", "http://127.0.0.1:1", expect=1, PENNON_URL=embedded.url)
+    assert "http://127.0.0.1:1" in said

@@ -1,0 +1,16 @@
+"""Run tasks to their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pennon.pipeline.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pennon.pipeline.session import Session
+
+
+def run(session: Session, task: Callable[[int], dict[str, Any]], count: int = 1, **more: Any) -> list[dict[str, Any]]:
+    return run_tasks(session, task, count, group="test", **more).results()

@@ -1,0 +1,81 @@
+"""What need not be tried on every kind of Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import venv
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pennon.pipeline.environment import Environment, ship
+from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
+from tests.integration.spark.running import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pennon.pipeline.session import Session, Sessions
+
+
+@pytest.fixture
+def session(sessions: Sessions) -> Iterator[Session]:
+    with sessions.use() as opened:
+        yield opened
+
+
+def test_a_worker_that_always_dies_fails_its_run_and_no_other(session: Session) -> None:
+    def die(_: int) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    with pytest.raises(TaskError) as raised:
+        run(session, die)
+    assert raised.value.kind == "PythonWorkerDied"
+    assert run(session, lambda number: {"number": number}) == [{"number": 0}]
+
+
+def test_a_run_can_be_cancelled_before_it_reached_spark(session: Session) -> None:
+    def sleep(_: int) -> dict[str, Any]:
+        time.sleep(3600)
+        return {}
+
+    doomed = run_tasks(session, sleep, 2, group="doomed")
+    doomed.cancel()
+    with pytest.raises(TasksCancelledError):
+        doomed.results()
+
+
+def test_runs_with_and_without_an_environment_do_not_mix(session: Session, tmp_path: Path) -> None:
+    apart, shipped = ship(session, Environment(variables={"TEA_CUP": "blue"}), tmp_path)
+    plain, blue = [], []
+
+    def start(_: int) -> None:
+        plain.append(run_tasks(session, lambda _: {"cup": os.environ.get("TEA_CUP")}, 2, group="plain"))
+        blue.append(run_tasks(apart, lambda _: {"cup": os.environ["TEA_CUP"]}, 2, group="blue", environment=shipped))
+
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer["cup"] for started in plain for answer in started.results()] == [None] * 6
+    assert [answer["cup"] for started in blue for answer in started.results()] == ["blue"] * 6
+
+
+def test_tasks_run_with_this_python(session: Session) -> None:
+    assert run(session, lambda _: {"python": sys.executable}) == [{"python": sys.executable}]
+
+
+def test_an_executor_without_pennon_says_what_it_lacks(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    monkeypatch.setattr(session.spark.sparkContext, "pythonExec", str(tmp_path / "bare" / "bin" / "python"))
+    with pytest.raises(TaskError, match=r"No module named .*pip install 'pennon\[spark\]=="):
+        run(session, lambda _: {})

@@ -1,0 +1,59 @@
+"""Sessions stay warm, make room for each other, and are opened again when Spark died."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pennon.pipeline.session import ClusterBusyError
+from tests.integration.spark.running import run
+
+if TYPE_CHECKING:
+    from pennon.pipeline.session import Sessions
+    from tests.support.spark import ConnectServer
+
+
+def test_a_session_is_opened_once(sessions: Sessions) -> None:
+    with sessions.use() as first, sessions.use("default") as second:
+        assert first is second
+
+
+def test_a_driver_is_not_taken_from_those_who_use_it(sessions: Sessions) -> None:
+    with (
+        sessions.use(),
+        pytest.raises(ClusterBusyError, match="while jobs run on 'default'"),
+        sessions.use("standalone"),
+    ):
+        pass
+
+
+def test_a_connect_server_is_used_beside_a_driver(sessions: Sessions) -> None:
+    with sessions.use() as driven, sessions.use("connect") as connected:
+        assert run(driven, lambda _: {"at": "driver"}) + run(connected, lambda _: {"at": "server"}) == [
+            {"at": "driver"},
+            {"at": "server"},
+        ]
+
+
+def test_a_driver_that_died_is_replaced(sessions: Sessions) -> None:
+    with sessions.use() as dead:
+        assert dead._jvm is not None
+        os.kill(dead._jvm.pid, signal.SIGKILL)
+        dead._jvm._process.wait()
+    interrupt = signal.getsignal(signal.SIGINT)
+    with sessions.use() as alive:
+        assert alive.spark.range(3).count() == 3
+    assert signal.getsignal(signal.SIGINT) is interrupt
+
+
+def test_a_connect_server_that_was_started_anew_is_used_again(
+    sessions: Sessions, connect_server: ConnectServer
+) -> None:
+    with sessions.use("connect") as known:
+        assert known.spark.range(3).count() == 3
+    connect_server.restart()
+    with sessions.use("connect") as anew:
+        assert anew.spark.range(3).count() == 3

@@ -1,0 +1,146 @@
+"""Environments: read from a manifest, built once, whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pennon.pipeline.environment import BuildError, Environment, ManifestError
+from tests.support.wheels import make_wheel
+
+
+def zipped(**files: str) -> str:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.py", text)
+    return base64.b64encode(content.getvalue()).decode()
+
+
+def parse(**manifest: Any) -> Environment:
+    return Environment.parse(json.dumps(manifest))
+
+
+def test_what_geneva_sends_is_understood() -> None:
+    parts: dict[str, Any] = {
+        "checksum": "e3b0", "conda": None, "conda_environment_path": None, "env_vars": {"A": "1"}, "head_image": None,
+        "name": "tea", "pip": ["numpy>=2 ; python_version > '3'", "requests[socks]==2.*"], "pip_extra_index_urls": [],
+        "py_modules": [], "requirements_path": None, "skip_site_packages": False, "version": "1", "worker_image": None,
+        "zips": [],
+    }  # fmt: skip
+    found = parse(**parts)
+    assert found.requirements == ("numpy>=2 ; python_version > '3'", "requests[socks]==2.*")
+    assert found.variables == {"A": "1"}
+
+
+def test_an_empty_manifest_asks_for_nothing() -> None:
+    assert parse(name="nothing", version="3").is_empty
+
+
+def test_the_checksum_is_verified() -> None:
+    text = json.dumps({"pip": ["numpy"]})
+    actual = hashlib.sha256(text.encode()).hexdigest()
+    assert Environment.parse(text, actual.upper()) == Environment.parse(text)
+    with pytest.raises(ManifestError, match=actual):
+        Environment.parse(text, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "word"),
+    [
+        ({"pip": ["--index-url=http://evil"]}, "--index-url"),
+        ({"pip": ["-r requirements.txt"]}, "requirements.txt"),
+        ({"pip": ["git+https://example.com/tea"]}, "git"),
+        ({"pip": ["tea @ https://example.com/tea.tar.gz"]}, "tea.tar.gz"),
+        ({"pip": ["./tea"]}, "./tea"),
+        ({"pip": "numpy"}, "not a list"),
+        ({"pip": [3]}, "3"),
+        ({"pip_extra_index_urls": ["file:///etc"]}, "file:///etc"),
+        ({"py_modules": ["/tmp/tea"]}, "/tmp/tea"),
+        ({"py_modules": [{"name": "../tea.py", "content": ""}]}, "../tea.py"),
+        ({"py_modules": [{"name": "tea.zip", "content": "AAAA"}]}, "zip file"),
+        ({"py_modules": [{"name": "tea.zip", "content": "%"}]}, "base64"),
+        ({"env_vars": {"SPARK_HOME": "/"}}, "SPARK_HOME"),
+        ({"env_vars": {"A=B": "1"}}, "A=B"),
+        ({"env_vars": {"A": 1}}, "env_vars"),
+        ({"conda": {"dependencies": ["tea"]}}, "conda"),
+        ({"requirements_path": "requirements.txt"}, "requirements_path"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(manifest: dict[str, Any], word: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(**manifest)
+    assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "tea"])
+def test_a_manifest_is_a_json_object(text: str) -> None:
+    with pytest.raises(ManifestError):
+        Environment.parse(text)
+
+
+def test_packages_and_modules_are_importable_from_the_folder(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "pennon_test_tea", "1.5")
+    modules = [str(wheel), {"name": "cups.zip", "content": zipped(cups="SIZE = 3", saucers="SIZE = 4")}]
+    modules.append({"name": "spoon.py", "content": base64.b64encode(b"SIZE = 5").decode()})
+    built = parse(py_modules=modules).build(tmp_path / "environments")
+    program = "import pennon_test_tea as t, cups, saucers, spoon; print(t.VERSION, cups.SIZE, saucers.SIZE, spoon.SIZE)"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=built, capture_output=True, text=True)
+    assert ended.stdout.split() == ["1.5", "3", "4", "5"], ended.stderr
+
+
+def test_an_environment_is_built_once_also_by_many(tmp_path: Path) -> None:
+    environment = parse(py_modules=[{"name": "cups.zip", "content": zipped(cups="SIZE = 3")}])
+    with ThreadPoolExecutor(4) as threads:
+        built = set(threads.map(lambda _: environment.build(tmp_path), range(4)))
+        packed = set(threads.map(lambda _: environment.pack(tmp_path), range(4)))
+    (folder,), (archive,) = built, packed
+    made = (folder / "cups.py").stat().st_ino
+    assert environment.build(tmp_path) == folder
+    assert (folder / "cups.py").stat().st_ino == made
+    assert zipfile.ZipFile(archive).namelist() == ["cups.py"]
+
+
+def test_what_differs_is_built_apart(tmp_path: Path) -> None:
+    checksums = {
+        parse(env_vars={"A": "1"}).checksum,
+        parse(env_vars={"A": "2"}).checksum,
+        parse(pip=["tea==1"]).checksum,
+        parse(pip=["tea==2"]).checksum,
+    }
+    assert len(checksums) == 4
+    assert parse(pip=["tea==1"], name="a").checksum == parse(pip=["tea==1"], name="b").checksum
+
+
+def test_what_python_workers_have_loaded_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wheel(tmp_path, "numpy", "0.1")
+    wheel = make_wheel(tmp_path, "pennon_test_tea", "1.0", requires="numpy==0.1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(BuildError, match=f"constraint\\) numpy=={np.__version__}"):
+        parse(pip=[str(wheel)]).build(tmp_path / "environments")
+
+
+def test_a_failed_build_leaves_nothing_and_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    environments = tmp_path / "environments"
+    with pytest.raises(BuildError, match="No matching distribution found for pennon-test-coffee"):
+        parse(pip=["pennon-test-coffee"]).build(environments)
+    assert [path.suffix for path in environments.iterdir()] == [".lock"]
+
+
+def test_executors_import_nothing_heavy_with_a_task() -> None:
+    program = "import sys, pennon.pipeline.tasks; print({'lance', 'numpy', 'pyarrow', 'pyspark'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout.strip() == "set()", ended.stderr
