@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 PYTEST_ARGS ?=
 # The programs among the files in benchmarks/; the others are parts of them.
-BENCHMARKS ?= benchmarks/metadata.py
+BENCHMARKS ?= benchmarks/metadata.py benchmarks/data.py benchmarks/backfill.py
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ demo: setup ## Start a server with sample tables and walk through it
 ##@ Check
 
 test: setup lint ## Lint, then run all tests but the long ones (WORKERS=2, PYTEST_ARGS=...)
-	$(BIN)/pytest tests -n $(WORKERS) -m "not long" $(PYTEST_ARGS)
+	$(BIN)/pytest tests -n $(WORKERS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 
 lint: setup ## Check style, formatting, types and layers
 	$(BIN)/ruff check .

@@ -44,6 +44,16 @@ class Place:
     column: str
 
 
+@dataclass(frozen=True)
+class Located:
+    """Where an error is."""
+
+    id: str
+    fragment_id: int
+    row_offset: int
+    row_id: int | None
+
+
 def add(connection: Connection, place: Place, error: ColumnError) -> None:
     """Record an error."""
     connection.run(
@@ -67,30 +77,22 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
     )
 
 
-def forget_span(connection: Connection, place: Place, fragment_id: int, start: int, stop: int) -> None:
-    """Forget the errors of rows of a fragment that were computed again."""
-    connection.run(
-        "DELETE FROM column_errors WHERE table_id = ? AND branch = ? AND column_name = ? AND fragment_id = ? "
-        "AND row_offset >= ? AND row_offset < ?",
+def of_column(connection: Connection, place: Place) -> list[Located]:
+    """Return where the errors of a column are."""
+    rows = connection.all(
+        "SELECT id, fragment_id, row_offset, row_id FROM column_errors "
+        "WHERE table_id = ? AND branch = ? AND column_name = ?",
         place.table_id,
         place.branch,
         place.column,
-        fragment_id,
-        start,
-        stop,
     )
+    return [Located(*row) for row in rows]
 
 
-def forget_rows(connection: Connection, place: Place, row_ids: Sequence[int]) -> None:
-    """Forget the errors of rows, wherever they were."""
-    for row_id in row_ids:
-        connection.run(
-            "DELETE FROM column_errors WHERE table_id = ? AND branch = ? AND column_name = ? AND row_id = ?",
-            place.table_id,
-            place.branch,
-            place.column,
-            row_id,
-        )
+def forget(connection: Connection, ids: Sequence[str]) -> None:
+    """Forget errors of rows that were computed again."""
+    for known in ids:
+        connection.run("DELETE FROM column_errors WHERE id = ?", known)
 
 
 def page(

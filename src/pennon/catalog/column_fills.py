@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database import Connection, Row
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,8 @@ def save(connection: Connection, fill: Fill) -> None:
     """Write a record over the one that may be there."""
     connection.run(
         "INSERT INTO column_fills (table_id, field_id, signature, branch, fragment_id, version, state) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, field_id, signature) DO UPDATE SET "
-        "branch = excluded.branch, fragment_id = excluded.fragment_id, version = excluded.version, "
-        "state = excluded.state",
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, field_id, signature, branch) DO UPDATE SET "
+        "fragment_id = excluded.fragment_id, version = excluded.version, state = excluded.state",
         fill.table_id,
         fill.field_id,
         fill.signature,
@@ -40,6 +39,20 @@ def save(connection: Connection, fill: Fill) -> None:
     )
 
 
+def find(connection: Connection, table_id: str, field_id: int, signature: str, branch: str) -> Fill | None:
+    """Return what is known of one column where certain files hold its values: by the branch itself, or another."""
+    row = connection.one(
+        "SELECT table_id, field_id, signature, branch, fragment_id, version, state FROM column_fills "
+        "WHERE table_id = ? AND field_id = ? AND signature = ? "
+        "ORDER BY CASE WHEN branch = ? THEN 0 ELSE 1 END, version LIMIT 1",
+        table_id,
+        field_id,
+        signature,
+        branch,
+    )
+    return None if row is None else _fill(row)
+
+
 def of_field(connection: Connection, table_id: str, field_id: int) -> list[Fill]:
     """Return all that is known of one column."""
     rows = connection.all(
@@ -48,4 +61,8 @@ def of_field(connection: Connection, table_id: str, field_id: int) -> list[Fill]
         table_id,
         field_id,
     )
-    return [Fill(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6])) for row in rows]
+    return [_fill(row) for row in rows]
+
+
+def _fill(row: Row) -> Fill:
+    return Fill(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]))

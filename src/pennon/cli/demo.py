@@ -1,4 +1,4 @@
-"""``pennon demo``: a real server and the published clients, walked through in half a minute."""
+"""``pennon demo``: a real server, the published clients and Spark, walked through in less than a minute."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 from lance_namespace.errors import ServiceUnavailableError
+from rich.markup import escape
 
 from pennon.cli.output import complain, console
 from pennon.core.settings import ENV_PREFIX
@@ -32,22 +33,29 @@ def demo(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until Ctrl-C.")] = False,
 ) -> None:
-    """Start a server with sample tables and walk through it with LanceDB, pylance and lance-namespace."""
+    """Start a server with sample tables and walk through it: the published clients, and a column computed on Spark."""
     _require_clients()
     folder = (directory or Path(tempfile.mkdtemp(prefix="pennon-demo-"))).absolute()
     out = console()
     # Rust's part of Lance logs on its own, and what it notes here is expected.
     os.environ.setdefault("LANCE_LOG", "error")
-    from pennon.cli.walkthrough import walk_through
+    from pennon.cli.walkthrough import walk_through, walk_through_features
 
-    with _server(folder, port) as url:
+    lacking = _lacking_for_jobs()
+    # Spark starts while the clients are walked through.
+    with _server(folder, port, *(["--worker-warm"] if lacking is None else ["--workers", "0"])) as url:
         out.print(f"A server was started on [bold]{url}[/bold]; its tables and catalog are in {folder}.")
         walk_through(url, out)
+        if lacking is None:
+            walk_through_features(url, out)
+        else:
+            out.print(f"\nColumns that functions fill are left out: {escape(lacking)}", soft_wrap=True)
         out.print(f"\nServer  {url}\nData    {folder}", soft_wrap=True)
         if keep:
-            out.print("The server runs until Ctrl-C.")
+            out.print(f"Jobs    pennon jobs list --url {url}\nThe server runs until Ctrl-C.", soft_wrap=True)
             _wait_for_interrupt()
-    out.print(f"The server has ended; [bold]pennon serve {folder}[/bold] serves the same tables again.", soft_wrap=True)
+    again = f"[bold]pennon serve {folder}[/bold] serves the same tables again"
+    out.print(f"The server has ended; {again}, and [bold]pennon jobs list[/bold] tells of its jobs.", soft_wrap=True)
 
 
 def _require_clients() -> None:
@@ -56,10 +64,23 @@ def _require_clients() -> None:
         raise typer.Exit(1)
 
 
+def _lacking_for_jobs() -> str | None:
+    """Say what this machine lacks to run jobs, if anything."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "they are computed on Spark, which is not installed. Run pip install 'pennon[spark]' to see them."
+    from pennon.pipeline.java import JavaNotFoundError, choose_java
+
+    try:
+        choose_java()
+    except JavaNotFoundError as error:
+        return str(error)
+    return None
+
+
 @contextmanager
-def _server(folder: Path, port: int) -> Iterator[str]:
+def _server(folder: Path, port: int, *flags: str) -> Iterator[str]:
     """Run ``pennon serve`` on a folder as a process of its own; the settings of this shell do not reach it."""
-    command = [sys.executable, "-m", "pennon.cli.main", "serve", str(folder), "--port", str(port)]
+    command = [sys.executable, "-m", "pennon.cli.main", "serve", str(folder), "--port", str(port), *flags]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 (this very program)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import lance
@@ -14,6 +15,7 @@ import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.syntax import Syntax
 
+import pennon
 from pennon.cli.output import table_of, time_text
 from pennon.core.settings import SettingsError
 
@@ -78,34 +80,111 @@ def describe_teas(ns: Any) -> RenderableType:
     return table_of(("column", "type"), ((field.name, field.type.type) for field in teas.var_schema.fields))
 
 
+def make_reviews(remote: Any) -> RenderableType:
+    """LanceDB's client for servers writes a third table, by sending rows; one review has no words."""
+    texts = ["malty and strong", "sweet, lovely, sweet", "fresh and lovely", "", "dull"]
+    reviews = remote.create_table("reviews", [{"id": at, "text": text} for at, text in enumerate(texts)])
+    return table_of(("table", "rows"), [("shop$reviews", reviews.count_rows())])
+
+
+def declare_joy(shop: Any) -> RenderableType:
+    """A feature column is a Python function: it is stored with the table, and a dry run tells what it would take."""
+
+    @pennon.udf(error_policy=pennon.ErrorPolicy.skip())
+    def joy(text: str) -> float:
+        words = text.replace(",", "").split()
+        return sum(word in ("fresh", "lovely", "sweet") for word in words) / len(words)
+
+    reviews = shop.open_table("reviews")
+    reviews.add_columns({"joy": joy})
+    plan = reviews.backfill("joy", dry_run=True)
+    return table_of(("rows", "fragments", "calls"), [(plan.rows, plan.fragments, plan.udf_calls)])
+
+
+def fill_joy(shop: Any) -> RenderableType:
+    """A backfill is a job: a worker has Spark call the function, and commits the values. Spark may still be starting."""
+    reviews = shop.open_table("reviews")
+    reviews.backfill("joy")
+    rows = reviews.search().select(["id", "text", "joy"]).to_list()
+    return table_of(("id", "text", "joy"), ((row["id"], row["text"], _score(row["joy"])) for row in rows))
+
+
+def look_at_joy(shop: Any) -> RenderableType:
+    """Of every row it is known whether it was computed, and why not."""
+    reviews = shop.open_table("reviews")
+    state = reviews.column_state("joy")
+    errors = reviews.errors("joy").to_pylist()
+    why = "; ".join(f"row {error['row_offset']}: {error['error_type']}" for error in errors)
+    return table_of(("computed", "failed", "missing", "why"), [(state.computed, state.failed, state.missing, why)])
+
+
+def append_reviews(shop: Any) -> RenderableType:
+    """Rows that are added are computed alone; the others keep what they have."""
+    reviews = shop.open_table("reviews")
+    reviews.add([{"id": 5, "text": "sweet"}, {"id": 6, "text": "fresh, but weak"}])
+    job = reviews.backfill("joy")
+    return _told_by(job)
+
+
+def mend_review(shop: Any) -> RenderableType:
+    """And so is the failed row, once there is something to compute."""
+    reviews = shop.open_table("reviews")
+    reviews.update(where="id = 3", values={"text": "sweet at last"})
+    job = reviews.backfill("joy")
+    return _told_by(job)
+
+
+def list_jobs(shop: Any) -> RenderableType:
+    """What was done is on record."""
+    jobs = shop.jobs(table="reviews")
+    return table_of(("job", "column", "state"), ((job.id, job.target, job.state) for job in jobs))
+
+
 def walk_through(url: str, out: Console) -> None:
-    """Connect the clients to a server and take every step."""
+    """Connect the published clients to a server and take them through the catalog."""
     db, ns = lancedb.connect_namespace("rest", {"uri": url}), ln.connect("rest", {"uri": url})
-    out.print(Syntax(f'db = lancedb.connect_namespace("rest", {{"uri": "{url}"}})', "python", theme="ansi_dark"))
-    out.print(Syntax(f'ns = lance_namespace.connect("rest", {{"uri": "{url}"}})', "python", theme="ansi_dark"))
+    _show(f'db = lancedb.connect_namespace("rest", {{"uri": "{url}"}})', out)
+    _show(f'ns = lance_namespace.connect("rest", {{"uri": "{url}"}})', out)
     if "shop" in ns.list_namespaces(ln.ListNamespacesRequest(id=[])).namespaces:
         raise SettingsError("That folder already holds a namespace 'shop'; choose another folder.")
-    steps: tuple[tuple[Step, Any], ...] = (
-        (make_teas, db),
-        (change_teas, db),
-        (make_orders, ns),
-        (branch_orders, ns),
-        (list_all, ns),
-        (list_versions, ns),
-        (describe_teas, ns),
-    )
+    _take_all([(make_teas, db), (change_teas, db), (make_orders, ns), (branch_orders, ns)], out)
+    _take_all([(list_all, ns), (list_versions, ns), (describe_teas, ns)], out)
+
+
+def walk_through_features(url: str, out: Console) -> None:
+    """Have a column computed by a function, on a server with a worker."""
+    remote = lancedb.connect("db://shop", api_key="any", host_override=url)
+    shop = pennon.connect(url, database="shop")
+    out.print()
+    _show(f'remote = lancedb.connect("db://shop", api_key="any", host_override="{url}")', out)
+    _show(f'shop = pennon.connect("{url}", database="shop")', out)
+    _take_all([(make_reviews, remote), (declare_joy, shop), (fill_joy, shop), (look_at_joy, shop)], out)
+    _take_all([(append_reviews, shop), (mend_review, shop), (list_jobs, shop)], out)
+
+
+def _take_all(steps: Sequence[tuple[Step, Any]], out: Console) -> None:
+    """Of each step, show what it is about and its code, run it, and show its result."""
     for step, client in steps:
-        _take(step, client, out)
+        out.print(f"\n[bold]{step.__doc__}[/bold]")
+        _show(_body(step), out)
+        out.print(step(client))
 
 
-def _take(step: Step, client: Any, out: Console) -> None:
-    """Show what a step is about and its code, run it, and show its result."""
-    out.print(f"\n[bold]{step.__doc__}[/bold]")
-    out.print(Syntax(_body(step), "python", theme="ansi_dark", background_color="default"))
-    out.print(step(client))
+def _show(code: str, out: Console) -> None:
+    out.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
 
 
 def _body(step: Step) -> str:
     """Return the lines of a step as they are written, without how its result is laid out."""
-    lines = inspect.getsource(step).splitlines()[2:]
-    return textwrap.dedent("\n".join(line for line in lines if "return table_of" not in line))
+    lines = takewhile(lambda line: not line.startswith("    return "), inspect.getsource(step).splitlines()[2:])
+    return textwrap.dedent("\n".join(lines)).strip("\n")
+
+
+def _score(value: float | None) -> str:
+    return "null" if value is None else f"{value:.2f}"
+
+
+def _told_by(job: pennon.Job) -> RenderableType:
+    counted = job.counters
+    numbers = [f"{counted.get(name, 0):.0f}" for name in ("rows_computed", "rows_skipped", "rows_failed")]
+    return table_of(("computed", "skipped", "failed"), [numbers])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidTableStateError
 
-from pennon.catalog import job_events, jobs, tables
+from pennon.catalog import job_events, jobs, tables, versions
 from pennon.catalog.jobs import CANCELLED, COMMITTING, DONE, ENDED, HELD, PAUSED, PENDING, Job
 from pennon.core.identifiers import format_identifier, new_id
 
@@ -72,7 +72,7 @@ def retry(connection: Connection, job: Job, now: int, *, only_failed: bool = Fal
         raise InvalidTableStateError(f"Job {job.id!r} is done. Only its failed rows can be tried again: only_failed.")
     if tables.find_by_id(connection, job.table_id) is None:
         raise InvalidTableStateError(f"The table {format_identifier(job.object)!r} of job {job.id!r} was dropped.")
-    spec = {**job.spec, "mode": "only_failed"} if only_failed else job.spec
+    spec = {**job.spec, "mode": "only_failed", "since": _newest(connection, job)} if only_failed else job.spec
     again = Job(
         id=new_id(),
         kind=job.kind,
@@ -91,6 +91,11 @@ def retry(connection: Connection, job: Job, now: int, *, only_failed: bool = Fal
     add(connection, again)
     job_events.append(connection, job.id, "retried", now, data={"job_id": again.id, "by": by})
     return again
+
+
+def _newest(connection: Connection, job: Job) -> int | None:
+    newest = versions.latest(connection, job.table_id, job.branch)
+    return None if newest is None else newest.version
 
 
 def add(connection: Connection, job: Job) -> None:

@@ -98,19 +98,44 @@ class FragmentFill:
                     filled_at[start:stop] = segment.filled_at
         return status, filled_at
 
-    def with_rows(self, segment: Segment, rows: int, row_ids: Sequence[Sequence[int]]) -> FragmentFill:
-        """Return it after a segment's rows were computed, whatever was known of them before."""
+    def may_hold(self, row_ids: NDArray[np.int64]) -> bool:
+        """Tell whether rows with some of these ids may be among its rows."""
+        live = row_ids[row_ids >= 0]
+        if not len(live):
+            return False
+        first, last = live.min(), live.max()
+        return any(start >= 0 and start <= last and start + length > first for start, length in self.row_ids)
+
+    def with_rows(
+        self, segment: Segment, rows: int, row_ids: Sequence[Sequence[int]], *, confirms: bool = True
+    ) -> FragmentFill:
+        """Return it after a segment's rows were computed, whatever was known of them before.
+
+        The commit that brings them marks all of the fragment as written. It ``confirms`` the other rows when it is
+        known that they were unchanged until then.
+        """
         new = mask_of(segment.done, rows) | mask_of(segment.failed, rows)
-        kept = [_without(old, new, segment.filled_at) for old in self.segments]
+        kept = [_without(old, new, segment.filled_at if confirms else 0) for old in self.segments]
         segments = (*(old for old in kept if old.done or old.failed or old.stale), segment)
         return FragmentFill(segments, _spans(row_ids))
+
+    def with_written(
+        self, version: int, rows: int, row_ids: Sequence[Sequence[int]], changed: Spans = NOTHING
+    ) -> FragmentFill:
+        """Return it after a commit that marks all of the fragment as written, but changed the inputs of some rows."""
+        inputs = mask_of(changed, rows)
+        kept = []
+        for segment in self.segments:
+            computed = mask_of(segment.done, rows) | mask_of(segment.failed, rows)
+            rest = _without(segment, inputs & computed, version)
+            kept.append(replace(rest, stale=spans_of(mask_of(rest.stale, rows) | (inputs & computed))))
+        return FragmentFill(tuple(kept), _spans(row_ids))
 
 
 def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
     def rest(spans: Spans) -> Spans:
         return spans_of(mask_of(spans, len(rows)) & ~rows) if spans else NOTHING
 
-    # The commit that replaces some rows marks all of the fragment as written: the others are known to be unchanged.
     return replace(
         segment,
         valid_at=max(segment.valid_at, valid_at),
@@ -177,32 +202,33 @@ class Ledger:
         """Return what is known of a column in each fragment of a dataset."""
         output = column.output
         known = self._database.read(lambda connection: column_fills.of_field(connection, table.id, output.field_id))
-        by_signature = {fill.signature: fill for fill in known}
+        # Branches share files: what another one knows of them is true, but the branch's own word goes first.
+        by_signature = {fill.signature: fill for fill in sorted(known, key=lambda fill: fill.branch == branch)}
         states, strangers = [], []
         for fragment in dataset.get_fragments():
             metadata = fragment.metadata
             sign = signature(metadata, column, output)
-            found = by_signature.pop(sign, None)
+            found = by_signature.get(sign)
             fill = FragmentFill.decode(found.state) if found else FragmentFill()
             state = FragmentState(metadata.id, metadata.physical_rows, fragment.num_deletions, sign, fill)
             states.append(state)
             if found is None:
                 strangers.append(state)
-        gone = [fill for fill in by_signature.values() if fill.branch == branch]
-        if strangers and gone and dataset.has_stable_row_ids:
-            _carry_over(dataset, strangers, gone)
+        former = [fill for fill in known if fill.branch == branch]
+        if strangers and former and dataset.has_stable_row_ids:
+            _carry_over(dataset, strangers, former)
         return states
 
 
-def _carry_over(dataset: Any, strangers: list[FragmentState], gone: list[Fill]) -> None:
+def _carry_over(dataset: Any, strangers: list[FragmentState], former: list[Fill]) -> None:
     """Give fragments that are new what is known of those of their rows that were elsewhere before."""
-    former = _Former([FragmentFill.decode(fill.state) for fill in gone])
-    if not len(former.row_ids):
-        return
+    fills = [FragmentFill.decode(fill.state) for fill in former]
     for state in strangers:
         row_ids, written_at = read_row_versions(dataset, state.fragment_id)
-        state.fill = former.fill_of(row_ids, written_at)
-        state.carried = bool(state.fill.segments)
+        sources = [fill for fill in fills if fill.may_hold(row_ids)]
+        if sources:
+            state.fill = _Former(sources).fill_of(row_ids, written_at)
+            state.carried = bool(state.fill.segments)
 
 
 def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -220,7 +246,7 @@ def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64]
 
 
 class _Former:
-    """Rows that were in fragments which are gone: by their ids, the newest knowledge of each."""
+    """Rows as they were in other fragments: by their ids, the newest knowledge of each."""
 
     def __init__(self, fills: list[FragmentFill]) -> None:
         segments: list[Segment] = []
@@ -247,6 +273,8 @@ class _Former:
 
     def fill_of(self, row_ids: NDArray[np.int64], written_at: NDArray[np.int64]) -> FragmentFill:
         """Return what is known of rows that are in a new fragment now."""
+        if not len(self.row_ids):
+            return FragmentFill()
         # The last of several entries of a row is the newest.
         at = np.searchsorted(self.row_ids, row_ids, side="right") - 1
         known = (at >= 0) & (row_ids >= 0)

@@ -122,6 +122,17 @@ def plan_units(
     return Plan(dataset.version, tuple(units), granularity_of(dataset))
 
 
+def known_to(earlier: Any, dataset: Any, states: list[FragmentState], column: FeatureColumn) -> list[FragmentState]:
+    """Return those of a dataset's fragments that an earlier version has, too, with the same inputs."""
+    then = {fragment.fragment_id: input_signature(fragment.metadata, column) for fragment in earlier.get_fragments()}
+
+    def is_same(state: FragmentState) -> bool:
+        metadata = dataset.get_fragment(state.fragment_id).metadata
+        return then.get(state.fragment_id) == input_signature(metadata, column)
+
+    return [state for state in states if is_same(state)]
+
+
 def summarise(dataset: Any, states: list[FragmentState], column: FeatureColumn) -> Summary:
     """Count the rows of a column by what is known of them."""
     counts = np.zeros(len(Status), dtype=np.int64)
@@ -170,15 +181,17 @@ def _plan_fragment(
     metadata = dataset.get_fragment(state.fragment_id).metadata
     others = state.rows - state.deleted - count
     has_values = any(output.leaves.intersection(file.fields) for output in column.outputs for file in metadata.files)
-    inputs = sum(file.file_size_bytes or 0 for file in metadata.files if column.input_leaves.intersection(file.fields))
+    keeps = others > 0 and has_values
+    read = column.input_leaves.union(*(output.leaves for output in column.outputs if keeps))
+    size = sum(file.file_size_bytes or 0 for file in metadata.files if read.intersection(file.fields))
     return Unit(
         fragment_id=state.fragment_id,
         rows=state.rows,
         todo=spans_of(wanted),
         count=count,
-        keeps=others > 0 and has_values,
+        keeps=keeps,
         has_deletions=state.deleted > 0,
         signature=state.signature,
         input_signature=input_signature(metadata, column),
-        bytes=inputs * count // max(state.rows, 1),
+        bytes=size * count // max(state.rows, 1),
     )

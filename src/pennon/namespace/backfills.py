@@ -17,7 +17,7 @@ from pennon.functions.envelope import read_envelope
 from pennon.lake.dependencies import unfilled_before
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.layout import check_branch
-from pennon.lake.planning import Mode, Plan, Summary, plan_units, summarise
+from pennon.lake.planning import Mode, Plan, Summary, known_to, plan_units, summarise
 from pennon.lake.problems import typed_errors
 from pennon.namespace.backfill_models import (
     COUNTS,
@@ -189,8 +189,11 @@ class BackfillOperations(Operations):
         request: BackfillRequest,
         before: list[str],
     ) -> BackfillPlan:
-        states = self.house.ledger.read(dataset, table, branch, column)
-        plan = plan_units(dataset, states, column, mode=mode, where=request.where, most_fragments=request.num_frags)
+        newest = self.house.datasets.at(table, branch, None)
+        states = self.house.ledger.read(newest, table, branch, column)
+        if request.read_version is not None:
+            states = known_to(dataset, newest, states, column)
+        plan = plan_units(newest, states, column, mode=mode, where=request.where, most_fragments=request.num_frags)
         return BackfillPlan(
             column=request.column,
             version=plan.version,

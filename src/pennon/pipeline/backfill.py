@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import TableNotFoundError
@@ -12,13 +12,15 @@ from lance_namespace.errors import TableNotFoundError
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
-from pennon.lake.planning import Mode, Plan, Unit, plan_units, summarise
+from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
 from pennon.pipeline.environment import Environment, Shipped, ship
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
-from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work, is_receipt_for
+from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work
 from pennon.pipeline.filling import Sizes, Target
+from pennon.pipeline.rounds import JobFailedError, Round, group_units
 from pennon.pipeline.tasks import TaskError, run_tasks
+from pennon.pipeline.watching import Watch
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
@@ -33,33 +35,6 @@ _ROUNDS = 5
 _POLL_SECONDS = 0.02
 _LONGEST_POLL = 0.5
 _TASKS_PER_CORE = 2
-_COMMIT_SECONDS = 2.0
-_PARTS_SECONDS = 1.0
-
-
-class JobFailedError(Exception):
-    """A job cannot go on, and why."""
-
-    def __init__(self, phase: str, kind: str, message: str, *, retryable: bool = False) -> None:
-        super().__init__(message)
-        self.failure = {"phase": phase, "type": kind, "message": message, "retryable": retryable}
-
-
-@dataclass
-class _Round:
-    """One plan on its way."""
-
-    column: FeatureColumn
-    plan: Plan
-    checkpoints: Checkpoints
-    committer: FillCommitter
-    task: FillTask
-    committed: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every fragment of the plan was committed."""
-        return self.committed == len(self.plan.units)
 
 
 class Backfill:
@@ -102,11 +77,13 @@ class Backfill:
         if not once:
             current.checkpoints.clear()
 
-    def _plan(self, table: Table, path: str, pinned: int | None, *, is_own: bool) -> _Round:
+    def _plan(self, table: Table, path: str, pinned: int | None, *, is_own: bool) -> Round:
         spec = self._spec if is_own else {}
-        dataset = self._tools.datasets.at(table, self._job.branch, pinned)
+        dataset = self._tools.datasets.at(table, self._job.branch, None)
         column = find_feature_column(dataset, path)
         states = self._tools.ledger.read(dataset, table, self._job.branch, column)
+        if pinned is not None:  # names rows; what is known of them is in the newest version
+            states = known_to(self._tools.datasets.at(table, self._job.branch, pinned), dataset, states, column)
         mode = Mode(spec.get("mode", Mode.DEFAULT))
         plan = plan_units(
             dataset,
@@ -122,20 +99,15 @@ class Backfill:
         committer = FillCommitter(self._tools, self._lease, table, column, dataset, states)
         source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
-        return _Round(column, plan, checkpoints, committer, task)
+        return Round(column, plan, checkpoints, committer, task)
 
-    def _tell_plan(self, current: _Round, path: str) -> None:
+    def _tell_plan(self, current: Round, path: str) -> None:
         plan, counters = current.plan, self._lease.counters
         # What an earlier worker, round or column brought counts, so that progress only ever grows.
-        counters["rows_planned"] = self.rows_done() + plan.rows
+        counters["rows_planned"] = self._lease.rows_done + plan.rows
         counters["fragments_planned"] = counters.get("fragments_committed", 0) + len(plan.units)
         data = {"version": plan.version, "rows": plan.rows, "fragments": len(plan.units), "bytes": plan.bytes}
         self._tools.queue.note(self._job, "planned", path, data)
-
-    def rows_done(self) -> float:
-        """Return how many rows were committed, with a value or with an error."""
-        counters = self._lease.counters
-        return counters.get("rows_committed", 0) + counters.get("rows_failed", 0)
 
     def _work(self, table: Table, column: FeatureColumn) -> Work:
         targets = tuple(Target(output.path, output.root, output.struct_field) for output in column.outputs)
@@ -161,7 +133,7 @@ class Backfill:
             threads=spec.get("intra_applier_concurrency") or 1,
         )
 
-    def _compute(self, current: _Round) -> None:
+    def _compute(self, current: Round) -> None:
         with self._tools.sessions.use(self._spec.get("cluster")) as lent:
             session, shipped = self._environment(lent, current.column)
             self._preflight(session, shipped, current)
@@ -178,7 +150,7 @@ class Backfill:
             return session, None
         return ship(session, environment, self._tools.settings.environments)
 
-    def _preflight(self, session: Session, shipped: Shipped | None, current: _Round) -> None:
+    def _preflight(self, session: Session, shipped: Shipped | None, current: Round) -> None:
         """Try the function on an executor, unless this session has seen it work."""
         if current.task.work.function is None:
             return
@@ -195,16 +167,19 @@ class Backfill:
             run.cancel()
             raise
         (answer,) = run.results()
+        if "failure" in answer:
+            raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
         self._tools.tried.add(known)
         self._tools.queue.note(self._job, "preflight", current.column.path, answer)
 
-    def _run_tasks(self, session: Session, shipped: Shipped | None, current: _Round) -> None:
+    def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round) -> None:
         groups = group_units(current.plan.units, self._task_count(session), self._spec.get("task_size"))
         task = FillTask(
             current.task.source, current.task.work, current.task.sizes, current.task.checkpoint_path, groups
         )
+        current.checkpoints.forget_failures()
         run = run_tasks(session, task, len(groups), group=self._job.id, environment=shipped)
-        watch = _Watch(self, current)
+        watch = Watch(self._lease, current, partial(self._commit, current))
         try:
             poll = _POLL_SECONDS
             while not run.wait(poll):
@@ -229,7 +204,7 @@ class Backfill:
             return _TASKS_PER_CORE * 4
         return _TASKS_PER_CORE * int(session.spark.sparkContext.defaultParallelism)
 
-    def commit(self, current: _Round, units: list[tuple[Unit, dict[str, Any]]]) -> None:
+    def _commit(self, current: Round, units: list[tuple[Unit, dict[str, Any]]]) -> None:
         """Commit fragments whose files are written."""
         before, self.phase = self.phase, "commit"
         began = time.perf_counter()
@@ -245,15 +220,6 @@ class Backfill:
         if done.version is not None:
             self._published = done.version
         self.phase = before
-
-    def budget_of(self, current: _Round) -> tuple[int | None, float | None]:
-        """Return how many rows, and what share of them, may fail."""
-        from pennon.functions.envelope import read_envelope
-
-        if current.task.work.function is None:
-            return None, None
-        policy = read_envelope(current.task.work.function).error_policy
-        return policy.max_errors, policy.max_error_ratio
 
     def _result(self, table: Table) -> dict[str, Any]:
         dataset = self._tools.datasets.at(table, self._job.branch, None)
@@ -277,88 +243,3 @@ class Backfill:
         if found is None:
             raise TableNotFoundError(f"The table {format_identifier(self._job.object)!r} was dropped.")
         return found
-
-    @property
-    def lease(self) -> Lease:
-        """The lease the job is held by."""
-        return self._lease
-
-
-class _Watch:
-    """Sees which fragments are finished, commits them in groups, and counts."""
-
-    def __init__(self, job: Backfill, current: _Round) -> None:
-        self._job = job
-        self._current = current
-        self._waiting = {current.checkpoints.receipt_name(u.input_signature): u for u in current.plan.units}
-        self._ready: list[tuple[Unit, dict[str, Any]]] = []
-        self._since = time.monotonic()
-        self._group = job.lease.job.spec.get("commit_granularity")
-        self._most_errors, self._most_ratio = job.budget_of(current)
-        self._failed = 0
-        self._computed = job.rows_done()
-        self._partly = (0, 0)
-        self._looked_at_parts = time.monotonic()
-
-    def look(self, *, last: bool = False) -> None:
-        """Take up what is finished, and commit when there is enough of it or it has waited for long."""
-        checkpoints = self._current.checkpoints
-        for name in checkpoints.receipts() & self._waiting.keys():
-            unit = self._waiting[name]
-            receipt = checkpoints.receipt(unit.input_signature)
-            if receipt is not None and is_receipt_for(receipt, unit):
-                del self._waiting[name]
-                self._ready.append((unit, receipt))
-                self._computed += unit.count
-                self._count(receipt["counters"])
-                self._failed += sum(stop - start for start, stop in receipt["failed"])
-        self._look_at_parts()
-        overdue = time.monotonic() - self._since > _COMMIT_SECONDS
-        while self._ready and (last or overdue or (self._group and len(self._ready) >= self._group)):
-            size = self._group or len(self._ready)
-            group, self._ready = self._ready[:size], self._ready[size:]
-            self._job.commit(self._current, group)
-            self._since = time.monotonic()
-        self._check_budget()
-
-    def _look_at_parts(self) -> None:
-        """Count what is computed of fragments that are not finished."""
-        if not self._waiting or time.monotonic() - self._looked_at_parts > _PARTS_SECONDS:
-            parts = self._current.checkpoints.parts() if self._waiting else iter(())
-            begun = [part for part in parts if f"{part.fragment}.json" in self._waiting]
-            self._partly = (sum(part.rows for part in begun), sum(part.failed for part in begun))
-            self._looked_at_parts = time.monotonic()
-        self._job.lease.counters["rows_computed"] = self._computed + self._partly[0]
-
-    def _count(self, counters: dict[str, float]) -> None:
-        peak = counters.pop("peak_memory_bytes", 0)
-        for counted_otherwise in ("rows_computed", "rows_failed"):
-            counters.pop(counted_otherwise, None)
-        self._job.lease.add(**counters)
-        known = self._job.lease.counters
-        known["peak_memory_bytes"] = max(known.get("peak_memory_bytes", 0), peak)
-
-    def _check_budget(self) -> None:
-        planned = max(self._current.plan.rows, 1)
-        failed = self._failed + self._partly[1]
-        too_many = self._most_errors is not None and failed > self._most_errors
-        too_much = self._most_ratio is not None and failed / planned > self._most_ratio
-        if too_many or too_much:
-            raise JobFailedError(
-                "compute",
-                "ErrorBudgetExceeded",
-                f"{failed} of {planned} rows failed, more than the function's error policy allows.",
-            )
-
-
-def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:
-    """Share fragments out among tasks, so that each has about as much to do; none has more rows than is allowed."""
-    if most_rows is not None:
-        count = max(count, -(-sum(unit.count for unit in units) // most_rows))
-    groups: list[list[Unit]] = [[] for _ in range(min(count, len(units)))]
-    loads = [0] * len(groups)
-    for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
-        lightest = loads.index(min(loads))
-        groups[lightest].append(unit)
-        loads[lightest] += unit.count
-    return tuple(tuple(sorted(group, key=lambda unit: unit.fragment_id)) for group in groups)

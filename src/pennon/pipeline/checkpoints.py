@@ -23,6 +23,7 @@ FOLDER = "_checkpoints"
 OFFSET = "_offset"
 ERROR_TYPE, ERROR_MESSAGE, ATTEMPT = "_error_type", "_error_message", "_attempt"
 _NAME_DIGITS = 16
+_FAILURE = "failure-"
 _PART = re.compile(r"([0-9a-f]+)-(\d+)-(\d+)-(\d+)-(\d+)\.arrow")
 
 
@@ -105,6 +106,24 @@ class Checkpoints:
     def receipt_name(self, signature: str) -> str:
         """Return the name a fragment's receipt has in a listing."""
         return f"{signature[:_NAME_DIGITS]}.json"
+
+    def file_failure(self, task: int, failure: dict[str, str]) -> None:
+        """Say that a task cannot go on, and why, without waiting for the others."""
+        self._folder.replace(f"{self._path}/receipts/{_FAILURE}{task}.json", json.dumps(failure).encode())
+
+    def failure(self, names: set[str]) -> dict[str, str] | None:
+        """Return the failure of a task, if there is one among the names of a listing."""
+        named = min((name for name in names if name.startswith(_FAILURE)), default=None)
+        if named is None:
+            return None
+        failure: dict[str, str] = json.loads(self._folder.read(f"{self._path}/receipts/{named}"))
+        return failure
+
+    def forget_failures(self) -> None:
+        """Remove what tasks of an earlier run failed of."""
+        for name in self.receipts():
+            if name.startswith(_FAILURE):
+                self._folder.remove(f"{self._path}/receipts/{name}")
 
     def forget(self, signature: str, *, keep_parts: bool = False) -> None:
         """Remove what is kept of a fragment, or only its receipt."""

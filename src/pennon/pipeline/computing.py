@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pennon.functions.applying import Applier
+from pennon.functions.applying import Applier, FunctionFailedError
 from pennon.functions.envelope import read_envelope
-from pennon.functions.loading import load
+from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedError, load
 from pennon.functions.sandbox import SandboxedApplier
 from pennon.lake.field_paths import find_field
 
@@ -34,6 +34,15 @@ def computing(work: Work, schema: pa.Schema) -> Iterator[Compute]:
         return
     applier = Applier(load(envelope), work.inputs, outputs, struct_fields)
     yield lambda batch: _outcome(applier.apply(batch))
+
+
+def failure_of(error: Exception) -> dict[str, str] | None:
+    """Return what is wrong with a function, as a job tells it; none when the error is not its fault."""
+    if isinstance(error, FunctionFailedError):
+        return {"type": error.error.type, "message": str(error)}
+    if isinstance(error, (EnvironmentMismatchError, LoadingFailedError)):
+        return {"type": type(error).__name__, "message": str(error)}
+    return None
 
 
 def _outcome(applied: Any) -> tuple[pa.RecordBatch, Errors]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from lance_namespace.errors import ConcurrentModificationError
+from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
 
 from pennon.catalog import column_errors, column_fills, job_events, transactions
-from pennon.catalog.column_errors import ColumnError, Place
+from pennon.catalog.column_errors import ColumnError, Located, Place
 from pennon.catalog.column_fills import Fill
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, Output, feature_columns, find_feature_column
-from pennon.lake.fills import FragmentFill, FragmentState, Segment, signature, signature_after
-from pennon.lake.spans import mask_of, numbers_of, spans_of
+from pennon.lake.fills import NO_ROW, FragmentFill, FragmentState, Segment, signature, signature_after
+from pennon.lake.planning import live_rows
+from pennon.lake.spans import NOTHING, mask_of, numbers_of, runs_of, spans_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.lake.planning import Unit
@@ -60,14 +64,19 @@ class FillCommitter:
         self._column = column
         self._branch = lease.job.branch
         self._source_version = dataset.version
-        self._states = {state.fragment_id: state for state in states}
+        self._place = Place(table.id, self._branch, column.path)
+        own = {state.fragment_id: state for state in states}
         self._siblings = {
-            output.path: self._states_of(dataset, replace(column, path=output.path)) for output in column.outputs
+            output.path: own
+            if output.path == column.path
+            else self._states_of(dataset, replace(column, path=output.path))
+            for output in column.outputs
         }
         self._others = {
             path: (other, self._states_of(dataset, other)) for path, other in self._other_columns(dataset).items()
         }
         self._stopped: Exception | None = None
+        self._built_from = 0
 
     def commit(self, finished: Sequence[Finished]) -> Committed:
         """Commit those of the fragments that are still as they were read."""
@@ -106,14 +115,15 @@ class FillCommitter:
         from lance.fragment import DataFile
 
         current = find_feature_column(dataset, self._column.path)
-        if current.digest != self._column.digest:
+        if (current.digest, current.output.field_id) != (self._column.digest, self._column.output.field_id):
             raise FunctionChangedError
+        self._built_from = dataset.version
         kept, groups = [], []
         for unit, receipt in finished:
             fragment = dataset.get_fragment(unit.fragment_id)
             if fragment is None or signature(fragment.metadata, current, current.output) != unit.signature:
                 continue
-            kept.append((unit, receipt))
+            kept.append((unit, {**receipt, "row_ids": _live_row_ids(dataset, fragment, receipt["row_ids"])}))
             metadata[unit.fragment_id] = fragment.metadata
             file = DataFile(**receipt["file"])
             groups.append(lance.LanceOperation.DataReplacementGroup(unit.fragment_id, file))
@@ -127,11 +137,13 @@ class FillCommitter:
         except (LeaseLostError, StopRequestedError) as stopped:
             self._stopped = stopped
             raise ConcurrentModificationError("The job is to stop.") from stopped
+        errors = column_errors.of_column(connection, self._place)
         for unit, receipt in kept:
             for output in self._column.outputs:
                 self._save(connection, version, unit, receipt, output, metadata[unit.fragment_id])
-            self._confirm_others(connection, version, unit)
-            self._record_errors(connection, unit, receipt)
+            if version == self._built_from + 1:  # else somebody may have changed rows just before
+                self._confirm_others(connection, version, unit, receipt, metadata[unit.fragment_id])
+            self._record_errors(connection, unit, receipt, errors)
             failed = sum(stop - start for start, stop in receipt["failed"])
             data = {"rows": unit.count, "failed": failed, "version": version}
             job_events.append(connection, job.id, "committed", now_millis(), unit=str(unit.fragment_id), data=data)
@@ -144,18 +156,27 @@ class FillCommitter:
         todo, failed = mask_of(unit.todo, unit.rows), mask_of(_pairs(receipt["failed"]), unit.rows)
         segment = Segment(self._column.digest, version, version, spans_of(todo & ~failed), spans_of(failed))
         known = self._siblings[output.path].get(unit.fragment_id)
-        fill = (known.fill if known else FragmentFill()).with_rows(segment, unit.rows, receipt["row_ids"])
+        fill = (known.fill if known else FragmentFill()).with_rows(
+            segment, unit.rows, receipt["row_ids"], confirms=version == self._built_from + 1
+        )
         after = signature_after(metadata, self._column, output, receipt["file"])
         self._put(connection, output.field_id, after, unit.fragment_id, version, fill)
 
-    def _confirm_others(self, connection: Connection, version: int, unit: Unit) -> None:
-        """Say of other columns that their rows are as they were: the commit marks every row of the fragment written."""
+    def _confirm_others(
+        self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], metadata: Any
+    ) -> None:
+        """Say of other columns which rows are as they were: the commit marks every row of the fragment written."""
+        written = frozenset().union(*(output.leaves for output in self._column.outputs))
         for other, states in self._others.values():
-            known = states.get(unit.fragment_id)
-            if known is not None and known.fill.segments:
-                segments = tuple(replace(segment, valid_at=version) for segment in known.fill.segments)
-                fill = replace(known.fill, segments=segments)
-                self._put(connection, other.output.field_id, known.signature, unit.fragment_id, version, fill)
+            sign = signature(metadata, other, other.output)
+            recorded = column_fills.find(connection, self._table.id, other.output.field_id, sign, self._branch)
+            planned = states.get(unit.fragment_id)
+            known = FragmentFill.decode(recorded.state) if recorded else planned.fill if planned else FragmentFill()
+            if known.segments:
+                changed = unit.todo if other.input_leaves & written else NOTHING
+                fill = known.with_written(version, unit.rows, receipt["row_ids"], changed)
+                after = signature_after(metadata, other, other.output, receipt["file"])
+                self._put(connection, other.output.field_id, after, unit.fragment_id, version, fill)
 
     def _put(
         self, connection: Connection, field_id: int, sign: str, fragment_id: int, version: int, fill: FragmentFill
@@ -163,11 +184,14 @@ class FillCommitter:
         record = Fill(self._table.id, field_id, sign, self._branch, fragment_id, version, fill.encode())
         column_fills.save(connection, record)
 
-    def _record_errors(self, connection: Connection, unit: Unit, receipt: dict[str, Any]) -> None:
+    def _record_errors(
+        self, connection: Connection, unit: Unit, receipt: dict[str, Any], before: list[Located]
+    ) -> None:
         row_ids = numbers_of(receipt["row_ids"])
-        place = Place(self._table.id, self._branch, self._column.path)
-        self._forget_errors(connection, place, unit, row_ids)
+        column_errors.forget(connection, _recomputed(before, unit, row_ids))
         for offset, kind, message, attempt in receipt["errors"]:
+            if len(row_ids) and row_ids[offset] == NO_ROW:
+                continue  # deleted meanwhile
             error = ColumnError(
                 job_id=self._lease.job.id,
                 fragment_id=unit.fragment_id,
@@ -181,21 +205,7 @@ class FillCommitter:
                 attempt=attempt,
                 created_at=now_millis(),
             )
-            column_errors.add(connection, place, error)
-
-    def _forget_errors(self, connection: Connection, place: Place, unit: Unit, row_ids: Any) -> None:
-        """Forget the errors of rows that failed before and were computed again."""
-        known = self._states.get(unit.fragment_id)
-        if known is None:
-            return
-        before = np.zeros(unit.rows, dtype=np.bool_)
-        for segment in known.fill.segments:
-            before |= mask_of(segment.failed, unit.rows)
-        again = before & mask_of(unit.todo, unit.rows)
-        for start, stop in spans_of(again):
-            column_errors.forget_span(connection, place, unit.fragment_id, start, stop)
-        if len(row_ids):
-            column_errors.forget_rows(connection, place, row_ids[again].tolist())
+            column_errors.add(connection, self._place, error)
 
     def _remove_unused(self, finished: Sequence[Finished], kept: list[Finished]) -> None:
         """Remove the files of fragments that changed meanwhile."""
@@ -212,7 +222,33 @@ class FillCommitter:
 
     def _other_columns(self, dataset: Any) -> dict[str, FeatureColumn]:
         own = {output.path for output in self._column.outputs}
-        return {name: find_feature_column(dataset, name) for name in feature_columns(dataset.schema) if name not in own}
+        found = {}
+        for name in feature_columns(dataset.schema):
+            # One that lost an input or its function is no business of this column.
+            with suppress(LanceNamespaceError):
+                found[name] = find_feature_column(dataset, name)
+        return {name: other for name, other in found.items() if name not in own}
+
+
+def _live_row_ids(dataset: Any, fragment: Any, row_ids: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """Return the row ids of a fragment without those of rows that were deleted since it was read."""
+    numbers = numbers_of(row_ids)
+    if not len(numbers) or fragment.num_deletions == int((numbers < 0).sum()):
+        return row_ids
+    numbers[~live_rows(dataset, fragment.fragment_id, len(numbers))] = NO_ROW
+    return runs_of(numbers)
+
+
+def _recomputed(errors: Sequence[Located], unit: Unit, row_ids: NDArray[np.int64]) -> list[str]:
+    """Return the ids of errors whose rows, wherever they were then, are among those that were computed again."""
+    todo = mask_of(unit.todo, unit.rows)
+    ids = set(row_ids[todo].tolist()) if errors and len(row_ids) else set()
+    return [
+        error.id
+        for error in errors
+        if error.row_id in ids
+        or (error.row_id is None and error.fragment_id == unit.fragment_id and todo[error.row_offset])
+    ]
 
 
 def _pairs(spans: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:

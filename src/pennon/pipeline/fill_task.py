@@ -12,6 +12,7 @@ from pennon.lake.planning import Unit
 from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target
 
 if TYPE_CHECKING:
+    from pennon.pipeline.checkpoints import Checkpoints
     from pennon.pipeline.filling import Compute
 
 _SAMPLE_ROWS = 3
@@ -62,20 +63,32 @@ class FillTask:
     groups: tuple[tuple[Unit, ...], ...] = field(repr=False)
 
     def __call__(self, number: int) -> dict[str, Any]:
-        """Fill the fragments of one group; those whose receipt is there already are done."""
+        """Fill the fragments of one group; a failure of the function is told, not raised: Spark would try it again."""
         from pennon.lake.places import open_folder
         from pennon.pipeline.checkpoints import Checkpoints
+        from pennon.pipeline.computing import failure_of
+
+        checkpoints = Checkpoints(open_folder(self.source.location, self.source.options), self.checkpoint_path)
+        try:
+            self._fill(number, checkpoints)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            checkpoints.file_failure(number, failure)
+        return {}
+
+    def _fill(self, number: int, checkpoints: Checkpoints) -> None:
+        """Fill fragments one after the other; those whose receipt is there already are done."""
         from pennon.pipeline.computing import computing
 
         dataset = self.source.open()
-        checkpoints = Checkpoints(open_folder(self.source.location, self.source.options), self.checkpoint_path)
-        pace = Pace(self.sizes.checkpoint_seconds, self._most_rows())
+        pace = Pace(self.sizes, self._most_rows())
         with computing(self.work, dataset.schema) as compute:
             for unit in self.groups[number]:
                 if not is_receipt_for(checkpoints.receipt(unit.input_signature), unit):
                     fragment = self._fragment(dataset, unit, checkpoints, compute, pace)
                     fragment.fill(self.source.home, self.source.options or None)
-        return {}
 
     def _fragment(self, dataset: Any, unit: Unit, checkpoints: Any, compute: Compute, pace: Pace) -> Fragment:
         work = self.work
@@ -108,14 +121,20 @@ class Preflight:
     unit: Unit
 
     def __call__(self, number: int) -> dict[str, Any]:  # noqa: ARG002 (the one task there is)
-        """Try the function; what it raises tells what is missing."""
+        """Try the function; how it fails tells what is missing."""
         import platform
 
-        from pennon.pipeline.computing import computing
+        from pennon.pipeline.computing import computing, failure_of
 
         dataset = self.source.open()
-        with computing(self.work, dataset.schema) as compute:
-            compute(_sample(dataset, self.unit, list(self.work.inputs)))
+        try:
+            with computing(self.work, dataset.schema) as compute:
+                compute(_sample(dataset, self.unit, list(self.work.inputs)))
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            return {"failure": failure}
         return {"python": platform.python_version()}
 
 

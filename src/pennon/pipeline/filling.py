@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GAP_BYTES = 1024 * 1024
 _WIDEST_GAP = 4096
 _EXPRESSION = "out0"
-_FIRST_ROWS = 64
+_FIRST_ROWS = 8
 _GROWTH = 8
 _SHORTEST_CALL = 0.05
 
@@ -144,6 +144,7 @@ class Fragment:
     def _scan(self, start: int, stop: int, columns: list[str] | dict[str, str], **options: Any) -> Any:
         """Scan rows by their numbers; deleted ones keep their place."""
         options.setdefault("batch_size", self._batch_rows())
+        options.setdefault("batch_size_bytes", self.sizes.batch_bytes)
         if self.unit.has_deletions or not columns:
             options["include_deleted_rows"] = options["with_row_id"] = True
         if (start, stop) != (0, self.unit.rows):
@@ -167,11 +168,19 @@ class Fragment:
                 continue
             at = start
             for batch in self._read(start, stop, self._columns(computes, keeps)):
-                if computes:
-                    self._compute(at, batch, results)
-                kept = batch.select(keeps) if keeps else None
-                yield results.column(at, at + batch.num_rows, kept)
-                at += batch.num_rows
+                for piece in self._pieces(batch) if computes else [batch]:
+                    if computes:
+                        self._compute(at, piece, results)
+                    yield results.column(at, at + piece.num_rows, piece.select(keeps) if keeps else None)
+                    at += piece.num_rows
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut a batch into pieces that each take about as long to compute as a checkpoint is worth."""
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, self.pace.rows * self.sizes.threads)
+            yield piece
+            start += piece.num_rows
 
     def _columns(self, computes: bool, keeps: list[str]) -> list[str] | dict[str, str]:
         """Return what to read: the inputs first, if they are needed, then the present content."""
@@ -213,52 +222,52 @@ class Fragment:
         if at < self.unit.rows:
             yield at, self.unit.rows, False
 
-    def _compute(self, at: int, batch: pa.RecordBatch, results: Results) -> None:
-        """Compute what is missing of a batch, in pieces that each take about as long as a checkpoint is worth."""
-        wanted = np.flatnonzero(results.missing[at : at + batch.num_rows])
-        inputs = batch.select(range(1 if isinstance(self.inputs, str) else len(self.inputs)))
-        if len(wanted) < batch.num_rows:
+    def _compute(self, at: int, piece: pa.RecordBatch, results: Results) -> None:
+        """Compute what is missing of some rows."""
+        wanted = np.flatnonzero(results.missing[at : at + piece.num_rows])
+        inputs = piece.select(range(1 if isinstance(self.inputs, str) else len(self.inputs)))
+        if len(wanted) < piece.num_rows:
             inputs = inputs.take(pa.array(wanted))
-        for start, values, errors, seconds in self._pieces(inputs):
-            self.meter.udf_seconds += seconds
+        if not len(wanted):
+            return
+        began = time.perf_counter()
+        computed = self._call(inputs)
+        seconds = time.perf_counter() - began
+        size = 0
+        for start, (values, errors) in computed:
+            size += values.nbytes
             self.meter.rows_computed += values.num_rows
             self.meter.rows_failed += len(errors)
-            results.add(with_errors(values, wanted[start : start + values.num_rows] + at, errors), seconds)
+            share = seconds * values.num_rows / len(wanted)
+            results.add(with_errors(values, wanted[start : start + values.num_rows] + at, errors), share)
+        self.meter.udf_seconds += seconds
+        self.pace.learn(len(wanted) // self.sizes.threads, seconds, size)
 
-    def _pieces(self, inputs: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, Errors, float]]:
-        if self.sizes.threads > 1:
-            yield from self._pieces_at_once(inputs)
-            return
-        start = 0
-        while start < inputs.num_rows:
-            began = time.perf_counter()
-            values, errors = self.compute(inputs.slice(start, self.pace.rows))
-            seconds = time.perf_counter() - began
-            yield start, values, errors, seconds
-            start += values.num_rows
-            self.pace.learn(values.num_rows, seconds)
-
-    def _pieces_at_once(self, inputs: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, Errors, float]]:
-        """Compute several pieces at the same time, for functions that wait for something else than this processor."""
-        size = max(1, -(-inputs.num_rows // self.sizes.threads))
+    def _call(self, inputs: pa.RecordBatch) -> list[tuple[int, tuple[pa.RecordBatch, Errors]]]:
+        """Call the function; several times at once, if asked to, because it waits for something else than this CPU."""
+        if self.sizes.threads == 1:
+            return [(0, self.compute(inputs))]
+        size = -(-inputs.num_rows // self.sizes.threads)
         starts = range(0, inputs.num_rows, size)
-        began = time.perf_counter()
         with ThreadPoolExecutor(self.sizes.threads) as threads:
-            computed = threads.map(lambda start: self.compute(inputs.slice(start, size)), starts)
-            for start, (values, errors) in zip(starts, computed, strict=True):
-                yield start, values, errors, time.perf_counter() - began
-                began = time.perf_counter()
+            outcomes = threads.map(lambda start: self.compute(inputs.slice(start, size)), starts)
+            return list(zip(starts, outcomes, strict=True))
 
 
 class Pace:
-    """How many rows a function is given at once, so that a call takes about as long as a checkpoint is worth."""
+    """How many rows a function is given at once.
 
-    def __init__(self, seconds: float, most: int) -> None:
-        self._seconds = max(seconds, _SHORTEST_CALL)
+    A call takes about as long as a checkpoint is worth, and its results are no larger than a batch may be.
+    """
+
+    def __init__(self, sizes: Sizes, most: int) -> None:
+        self._seconds = max(sizes.checkpoint_seconds, _SHORTEST_CALL)
+        self._bytes = sizes.batch_bytes
         self._most = most
         self.rows = min(_FIRST_ROWS, most)
 
-    def learn(self, rows: int, seconds: float) -> None:
-        """Take in how long a call took."""
-        fitting = int(rows * self._seconds / max(seconds, 1e-6))
-        self.rows = max(1, min(fitting, self.rows * _GROWTH, self._most))
+    def learn(self, rows: int, seconds: float, size: int) -> None:
+        """Take in how long a call took, and how large its results were."""
+        in_time = int(rows * self._seconds / max(seconds, 1e-6))
+        in_size = rows * self._bytes // max(size, 1)
+        self.rows = max(1, min(in_time, in_size, self.rows * _GROWTH, self._most))

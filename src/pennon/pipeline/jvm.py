@@ -76,7 +76,8 @@ class Jvm:
         deadline = time.monotonic() + _START_SECONDS
         while not told.exists():
             if not self.alive:
-                raise JvmError(f"Java ended with exit code {self._process.returncode} instead of starting Spark.")
+                code = self._process.returncode
+                raise JvmError(f"Java ended with exit code {code} before Spark started; the log has what it said.")
             if time.monotonic() > deadline:
                 raise JvmError(f"Java did not start Spark within {_START_SECONDS:.0f} s.")
             time.sleep(_POLL_SECONDS)

@@ -38,6 +38,11 @@ class Lease:
         for name, amount in amounts.items():
             self.counters[name] = self.counters.get(name, 0) + amount
 
+    @property
+    def rows_done(self) -> float:
+        """How many rows were committed, with a value or with an error."""
+        return self.counters.get("rows_committed", 0) + self.counters.get("rows_failed", 0)
+
     def check(self) -> None:
         """Raise when the job is not to go on here."""
         if self._lost:

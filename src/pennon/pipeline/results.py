@@ -66,13 +66,16 @@ class Results:
         self._fresh.append(results)
         self._note_errors(results)
         self._pending.append(results)
-        rows = sum(batch.num_rows for batch in self._pending)
-        sizes = self._fragment.sizes
         self._at_risk += seconds
-        cost = _WORTH * sum(batch.nbytes for batch in self._pending) / _BYTES_PER_SECOND
-        due = self._at_risk >= max(sizes.checkpoint_seconds, cost) and rows >= sizes.least_checkpoint_rows
-        if due or rows >= sizes.most_checkpoint_rows:
+        rows = sum(batch.num_rows for batch in self._pending)
+        size = sum(batch.nbytes for batch in self._pending)
+        sizes = self._fragment.sizes
+        price = _WORTH * size / _BYTES_PER_SECOND if sizes.checkpoint_seconds else 0.0
+        worth = self._at_risk >= max(sizes.checkpoint_seconds, price)
+        if (worth and rows >= sizes.least_checkpoint_rows) or rows >= sizes.most_checkpoint_rows:
             self._keep()
+        elif size > sizes.batch_bytes:
+            self._pending, self._at_risk = [], 0.0
 
     def _keep(self) -> None:
         whole = pa.Table.from_batches(self._pending).combine_chunks().to_batches()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pennon.core.settings import Settings
 from pennon.pipeline.clusters import Cluster, find_cluster
 from pennon.pipeline.java import find_java
-from pennon.pipeline.jvm import Jvm
+from pennon.pipeline.jvm import Jvm, JvmError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,12 +112,7 @@ class Session:
 def open_session(cluster: Cluster) -> Session:
     """Open a session on a cluster: through Spark Connect, or with a driver of our own."""
     accept_pandas()
-    try:
-        return _connect(cluster) if cluster.is_remote else _drive(cluster)
-    except Exception as error:
-        # Java and gRPC say the same many times over.
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ClusterUnavailableError(f"The cluster {cluster.name!r} cannot be used: {reason}") from error
+    return _connect(cluster) if cluster.is_remote else _drive(cluster)
 
 
 def accept_pandas() -> None:
@@ -197,10 +193,13 @@ def _connect(cluster: Cluster) -> Session:
     from pyspark.sql.connect.session import SparkSession
 
     spark: Any = SparkSession.builder.remote(cluster.address).create()
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
-    for name, value in cluster.conf.items():
-        spark.conf.set(name, value)
-    spark.conf.get(_ANY_CONF)  # nothing was said to the server so far
+    try:
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
+        for name, value in cluster.conf.items():
+            spark.conf.set(name, value)
+        spark.conf.get(_ANY_CONF)  # without conf, nothing was said to the server so far
+    except Exception as error:
+        raise _unavailable(cluster, error) from error
     return Session(cluster, spark)
 
 
@@ -208,16 +207,30 @@ def _drive(cluster: Cluster) -> Session:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    jvm = Jvm(find_java(), configuration(cluster))
+    try:
+        jvm = Jvm(find_java(), configuration(cluster))
+    except JvmError as error:
+        raise _unavailable(cluster, error) from error
     try:
         with jvm.offered(), _same_interrupts():
             context = SparkContext()
         context.pythonExec = _python(cluster)
         return Session(cluster, SparkSession(context), jvm)
-    except BaseException:
+    except Exception as error:  # noqa: BLE001 (it is raised again, in words)
+        reason = _unavailable(cluster, error)  # asked of Java, so before it ends
         jvm.close()
         _forget_driver()
-        raise
+        raise reason from None
+
+
+def _unavailable(cluster: Cluster, error: Exception) -> ClusterUnavailableError:
+    """Say why a cluster cannot be used; Java and gRPC say it somewhere in pages."""
+    text = str(error)
+    told = re.search(r'details = "(.*)"', text) or re.search(r"^: (.*)$", text, re.MULTILINE)
+    reason = told[1] if told else text.strip().partition("\n")[0]
+    # A Connect address may hold a token.
+    named = repr(cluster.name) if cluster.is_remote else f"{cluster.name!r} ({cluster.address})"
+    return ClusterUnavailableError(f"The cluster {named} cannot be used: {reason or type(error).__name__}")
 
 
 @contextmanager

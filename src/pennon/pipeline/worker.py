@@ -14,10 +14,13 @@ from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceEr
 from pennon.catalog.jobs import CANCELLED, DONE, FAILED, TIMED_OUT, Job
 from pennon.jobs.control import CANCEL, PAUSE
 from pennon.jobs.queue import LeaseLostError, StopRequestedError, timed_out
-from pennon.pipeline.backfill import Backfill, JobFailedError
+from pennon.pipeline.backfill import Backfill
+from pennon.pipeline.clusters import UnknownClusterError
 from pennon.pipeline.environment import BuildError, ManifestError
+from pennon.pipeline.java import JavaNotFoundError
 from pennon.pipeline.lease import Lease, ShuttingDownError
-from pennon.pipeline.session import ClusterBusyError
+from pennon.pipeline.rounds import JobFailedError
+from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError
 from pennon.pipeline.tasks import TaskError
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ logger = logging.getLogger("pennon.worker")
 
 _HEARTBEAT_SECONDS = 5.0
 _TRIGGER_SECONDS = 1.0
+_BUSY_SECONDS = 5.0
 #: Errors on executors after which trying again may help.
 _PASSING = frozenset({"PythonWorkerDied", "ConnectionError", "TimeoutError", "ServiceUnavailableError"})
 
@@ -113,6 +117,10 @@ class Worker:
                 logger.warning("job %s is not this worker's any more", job.id)
             except ShuttingDownError:
                 queue.release(job, "pending", lease.counters)
+            except ClusterBusyError as busy:
+                logger.info("job %s waits: %s", job.id, busy)
+                self.stopping.wait(_BUSY_SECONDS)  # with the lease in hand, or it would be claimed again at once
+                queue.release(job, "pending", lease.counters)
             except StopRequestedError as stop:
                 self._stop(job, lease, stop.wish)
             except Exception as error:
@@ -145,12 +153,11 @@ def failure_of(error: Exception, phase: str) -> dict[str, Any]:
         kind, message, retryable = error.kind, error.message, error.kind in _PASSING
     else:
         kind, message = type(error).__name__, str(error) or type(error).__name__
-        retryable = isinstance(error, (ConcurrentModificationError, ServiceUnavailableError, ClusterBusyError))
+        retryable = isinstance(error, (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError))
     return {"phase": phase, "type": kind, "message": message, "retryable": retryable}
 
 
 def is_expected(error: Exception) -> bool:
     """Tell whether an error is about the job, not about Pennon."""
-    return isinstance(
-        error, (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError, ClusterBusyError)
-    )
+    known = (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError)
+    return isinstance(error, (*known, ClusterUnavailableError, UnknownClusterError, JavaNotFoundError))

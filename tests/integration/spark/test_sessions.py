@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pennon.pipeline.session import ClusterBusyError
+from pennon.pipeline.clusters import Cluster
+from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError, open_session
 from tests.integration.spark.running import run
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def test_a_driver_that_died_is_replaced(sessions: Sessions) -> None:
     with sessions.use() as alive:
         assert alive.spark.range(3).count() == 3
     assert signal.getsignal(signal.SIGINT) is interrupt
+
+
+def test_a_spark_that_does_not_start_says_why() -> None:
+    wrong = Cluster("odd", "local[2,4]", {"spark.driver.memory": "much"})
+    with pytest.raises(ClusterUnavailableError, match=r"'odd' \(local\[2,4\]\) cannot be used: Java ended"):
+        open_session(wrong)
 
 
 def test_a_connect_server_that_was_started_anew_is_used_again(

@@ -21,6 +21,7 @@ from pennon.server.operations import OPERATIONS, Operation
 READING = {
     "AnalyzeTableQueryPlan",
     "CountTableRows",
+    "DescribeColumnState",
     "DescribeJob",
     "DescribeNamespace",
     "DescribeTable",
@@ -36,6 +37,7 @@ READING = {
     "GetWriteBuffer",
     "GetWriteBufferStats",
     "ListAllTables",
+    "ListColumnErrors",
     "ListJobs",
     "ListNamespaces",
     "ListTableBranches",

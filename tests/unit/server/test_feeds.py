@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import pytest
 
 from pennon.catalog import tables
 from pennon.catalog.tables import Table
@@ -43,12 +46,14 @@ def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(
         said.append(feed.read())
         pauses.append(feed.pause)
     assert pauses == sorted(pauses)
+    assert pauses[0] == pytest.approx(0.06)
+    assert all(later <= 1.2 * pause * (1 + 1e-9) for pause, later in pairwise(pauses))
     assert pauses[-1] == 1.0
     assert set(said) == {b"", b": still there\n\n"}
     assert len([text for text in said if text]) == int(now // 10)
     house.queue.pause(job.id)
     assert b"event: paused" in feed.read()
-    assert feed.pause == 0.1
+    assert feed.pause == 0.05
     assert not feed.ended
     house.database.write(lambda connection: connection.run("DELETE FROM jobs"))
     assert (feed.read(), feed.ended) == (b"", True)

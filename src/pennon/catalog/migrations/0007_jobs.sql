@@ -77,6 +77,6 @@ CREATE TABLE column_fills (
     fragment_id BIGINT NOT NULL,
     version BIGINT NOT NULL,
     state BYTEA NOT NULL,
-    PRIMARY KEY (table_id, field_id, signature)
+    PRIMARY KEY (table_id, field_id, signature, branch)
 );
 CREATE INDEX column_fills_by_fragment ON column_fills (table_id, branch, field_id, fragment_id);

@@ -1,0 +1,60 @@
+"""One plan of a backfill on its way: what is computed, kept and committed of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pennon.functions.envelope import read_envelope
+from pennon.functions.policy import ErrorPolicy
+from pennon.lake.planning import Plan, Unit
+
+if TYPE_CHECKING:
+    from pennon.lake.feature_columns import FeatureColumn
+    from pennon.pipeline.checkpoints import Checkpoints
+    from pennon.pipeline.fill_commits import FillCommitter
+    from pennon.pipeline.fill_task import FillTask
+
+
+class JobFailedError(Exception):
+    """A job cannot go on, and why."""
+
+    def __init__(self, phase: str, kind: str, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.failure = {"phase": phase, "type": kind, "message": message, "retryable": retryable}
+
+
+@dataclass
+class Round:
+    """One plan on its way."""
+
+    column: FeatureColumn
+    plan: Plan
+    checkpoints: Checkpoints
+    committer: FillCommitter
+    task: FillTask
+    committed: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every fragment of the plan was committed."""
+        return self.committed == len(self.plan.units)
+
+    @property
+    def error_policy(self) -> ErrorPolicy:
+        """What the function's author said about errors."""
+        function = self.task.work.function
+        return ErrorPolicy() if function is None else read_envelope(function).error_policy
+
+
+def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:
+    """Share fragments out among tasks, so that each has about as much to do; none has more rows than is allowed."""
+    if most_rows is not None:
+        count = max(count, -(-sum(unit.count for unit in units) // most_rows))
+    groups: list[list[Unit]] = [[] for _ in range(min(count, len(units)))]
+    loads = [0] * len(groups)
+    for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
+        lightest = loads.index(min(loads))
+        groups[lightest].append(unit)
+        loads[lightest] += unit.count
+    return tuple(tuple(sorted(group, key=lambda unit: unit.fragment_id)) for group in groups)
