@@ -19,6 +19,16 @@ START_SECONDS = 90.0
 STOP_SECONDS = 15.0
 #: Short lives are better spent on work than on compiling well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
+#: A cluster decides which Python runs its tasks; this one has Pennon installed.
+STANDALONE = {
+    **QUICK_DRIVER,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.memory": "512m",
+    "spark.pyspark.python": sys.executable,
+}
 
 
 class SparkProcess:

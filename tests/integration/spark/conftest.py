@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,22 +9,12 @@ import pytest
 
 from pennon.core.settings import load_settings
 from pennon.pipeline.session import Sessions
-from tests.support.spark import QUICK_JAVA, ConnectServer, StandaloneCluster
+from tests.support.spark import QUICK_DRIVER, STANDALONE, ConnectServer, StandaloneCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
-#: A cluster decides which Python runs its tasks; this one has Pennon installed.
-STANDALONE = {
-    **QUICK_DRIVER,
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
-    "spark.executor.memory": "512m",
-    "spark.pyspark.python": sys.executable,
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,18 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             # One process runs them all: a second one would start all these Sparks again.
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.fixture(scope="session")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with ConnectServer(tmp_path_factory.mktemp("connect")) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,71 @@
+"""A server with a worker whose Spark is warm, for all tests of this folder, and tables in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+import pennon
+from tests.clients.lakes import Lake
+from tests.integration.backfill.calls import CallLog
+from tests.integration.backfill.sheets import Sheet, new_name, rows
+from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true", "PENNON_AUTO_BACKFILL_SECONDS": "0.5"}
+
+
+class NewSheet(Protocol):
+    """Make a table of so many rows, spread evenly over fragments, with a log of calls of its own."""
+
+    def __call__(self, count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> Sheet: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            # One process runs them all: a second one would start Spark again.
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+    """A server with one worker."""
+    with PennonProcess(tmp_path_factory.mktemp("filled"), env=WORKER) as server:
+        yield server
+
+
+@pytest.fixture
+def rest(spark_server: PennonProcess) -> Iterator[RestClient]:
+    """A client for requests as they are on the wire."""
+    with RestClient(spark_server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CallLog:
+    """An empty log of calls."""
+    return CallLog(tmp_path / "calls")
+
+
+@pytest.fixture
+def new_sheet(request: pytest.FixtureRequest, log: CallLog) -> NewSheet:
+    """A function that makes tables."""
+
+    def make(count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> Sheet:
+        running: PennonProcess = server or request.getfixturevalue("spark_server")
+        db, lake = pennon.connect(running.url), Lake(running)
+        name, size = new_name(), count // fragments
+        db.create_table(name, rows(0, size))
+        sheet = Sheet(db, lake, lake.connect(), log, name)
+        for start in range(size, size * fragments, size):
+            sheet.add(start, start + size)
+        return sheet
+
+    return make
