@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 #: Tables whose next write starts where the last one ended. Each names all fragments: not too many of them.
 _MOST_WRITING = 64
 
-_Key = tuple[str, str, int, str | None]
+_Key = tuple[str, str, int]
 
 
 def _key(table: Table, version: Version) -> _Key:
-    """Return what a version's content is known by: where others make versions, one may be made anew."""
-    return (table.id, version.branch, version.version, None if table.managed else version.e_tag)
+    return (table.id, version.branch, version.version)
+
+
+def _content(version: Version) -> str | None:
+    """Return what a version's content is known by: a branch may be made anew, or a table by others than Pennon."""
+    return version.digest or version.e_tag
 
 
 class _Kept(NamedTuple):
@@ -63,20 +67,20 @@ class Datasets:
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes
         )
         self._lock = Lock()
-        self._handles: LRUCache[_Key, Any] = LRUCache(handles)
+        self._handles: LRUCache[_Key, tuple[str | None, Any]] = LRUCache(handles)
         self._writing: LRUCache[tuple[str, str], _Kept] = LRUCache(_MOST_WRITING)
 
     def at(self, table: Table, branch: str, version: int | None) -> Any:
         """Return the dataset at a version, by default the newest; reads through it never move."""
         found = self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
-        key = _key(table, found)
+        key, content = _key(table, found), _content(found)
         with self._lock:
-            known = self._handles.get(key)
-        if known is None:
-            known = self._open(table, branch, found.version)
+            known, dataset = self._handles.get(key, (None, None))
+        if dataset is None or known != content:
+            dataset = self._open(table, branch, found.version)
             with self._lock:
-                self._handles[key] = known
-        return known
+                self._handles[key] = content, dataset
+        return dataset
 
     def keep(self, table: Table, committed: Version, dataset: Any) -> None:
         """Keep the handle of a version that was just committed: the next reader or writer will want it.
@@ -85,7 +89,7 @@ class Datasets:
         """
         with self._lock:
             self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)
-            self._handles[_key(table, committed)] = dataset
+            self._handles[_key(table, committed)] = _content(committed), dataset
 
     def newest(self, table: Table, branch: str) -> Version:
         """Return the newest version of a branch; raises the error that names what is missing."""

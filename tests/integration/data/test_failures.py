@@ -261,3 +261,19 @@ def test_a_key_with_bad_numbers_is_bad_json(table: DataTable) -> None:
     body = json.dumps({"k": 1, "vector": {"single_vector": [float("nan")] * 4}})
     answer = table.http.raw.post(f"{table.path}/query", content=body.encode())
     assert error(answer) == (400, 13)
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("fetch_blobs", {"column": "word", "row_ids": [0], "version": "1"}),
+        ("fetch_blobs", {"column": "word", "row_ids": [0], "version": 1.5}),
+        ("clone", {"source_location": "anywhere", "source_version": []}),
+        ("clone", {"source_location": "anywhere", "source_tag": 5}),
+        ("multipart_write/create", {"branch": 5}),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_refused_beyond_the_specification_too(
+    table: DataTable, verb: str, body: dict[str, object]
+) -> None:
+    assert error(table.ask(verb, body)) == (400, 13)

@@ -1,0 +1,161 @@
+"""Schemathesis over the document of a running server: whatever it thinks of, the answer is one that is described."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import Config, GenerationMode, HookContext
+
+from pennon.server.operations import OPERATIONS
+from tests.integration.data.tables import STREAM, DataTable, rows, stream_of
+from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
+
+EXAMPLES = 40
+CHECKS = [
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+]
+CONFIG = {
+    "generation": {"with-security-parameters": False},
+    "checks": {"enabled": False, **{name: {"enabled": True} for name in CHECKS}},
+}
+#: What the server has, and what reads well: made-up words alone would never get past the first look.
+NAMESPACE, TABLE, BLOBS, BLOB, TAG, BRANCH, INDEX = "ns", "fuzz", "blobs", "picture", "first", "dev", "id_idx"
+COLUMNS = ["id", "word", "vector", BLOB, "id", "vector.x", "_rowid"]
+KNOWN: dict[str, list[str]] = {
+    "namespace": [NAMESPACE, NAMESPACE, "$", "missing", f"{NAMESPACE}$inner", ".."],
+    "table": [TABLE, TABLE, f"{NAMESPACE}${TABLE}", BLOBS, "missing", f"{NAMESPACE}$missing", "$"],
+    "delimiter": ["$"],
+    "branch": [BRANCH, "main", "missing"],
+    "from_branch": [BRANCH, "main", "missing"],
+    "tag": [TAG, "new", "missing"],
+    "column": COLUMNS,
+    "columns": COLUMNS,
+    "on": COLUMNS,
+    "path": COLUMNS,
+    "updates": ["id", "word", "id + 1", "'red'", "upper(word)"],
+    "predicate": ["id > 3", "id +", "id / 0 = 1", "sum(id) > 1", "true", "nothing = 1"],
+    "index_name": [INDEX, "missing"],
+    "index_type": ["BTREE", "BITMAP", "FTS", "IVF_FLAT"],
+    "row_id": ["0", "0", "1", "100"],
+    "mode": ["create", "ExistOk", "overwrite", "append"],
+}
+WORDS = ["id", "word", TABLE, BRANCH, TAG, INDEX, "id > 3", "'", "`", "a.b", "l2", "30s", "int64", "../up", "\0", "{}"]
+#: Orders to build something; large ones would only take long.
+COSTLY = {"CreateTableIndex", "CreateTableScalarIndex"}
+LARGEST_ORDER = 100
+
+
+@st.composite
+def arrow_streams(draw: st.DrawFn) -> bytes:
+    """Return Arrow streams: rows that fit the table, rows that do not, and streams that are broken."""
+    fitting = rows(draw(st.integers(0, 30)), draw(st.integers(0, 40)))
+    others = [pa.table({"other": ["x", None]}), pa.table({"id": ["text"]}), pa.table({}), fitting.select(["id"])]
+    stream = bytearray(stream_of(draw(st.sampled_from([fitting, fitting, *others]))))
+    damage = draw(st.sampled_from(["none", "none", "none", "cut", "changed", "longer"]))
+    where = draw(st.integers(0, len(stream) - 1))
+    if damage == "cut":
+        del stream[where:]
+    elif damage == "changed":
+        stream[where] ^= draw(st.integers(1, 255))
+    elif damage == "longer":
+        stream += draw(st.binary(min_size=1, max_size=20))
+    return bytes(stream)
+
+
+schemathesis.openapi.media_type(STREAM, arrow_streams())
+
+
+def familiar(name: str, value: Any) -> st.SearchStrategy[Any]:
+    """Return a generated value and its likes, with texts that mean something in place of some of its own."""
+    if isinstance(value, str):
+        known = st.sampled_from(KNOWN.get(name, WORDS))
+        return st.one_of(known, known, known, st.just(value))
+    if isinstance(value, list):
+        return st.tuples(*(familiar(name, item) for item in value)).map(list)
+    if isinstance(value, dict):
+        return st.fixed_dictionaries({key: familiar(key, item) for key, item in value.items()})
+    return st.just(value)
+
+
+def flatmap_path_parameters(context: HookContext, path_parameters: Any) -> st.SearchStrategy[Any]:
+    """Name what exists."""
+    assert context.operation is not None
+    kind = "namespace" if context.operation.path.startswith("/v1/namespace/") else "table"
+    return st.fixed_dictionaries(
+        {name: familiar(kind if name == "id" else name, value) for name, value in (path_parameters or {}).items()}
+    )
+
+
+def flatmap_query(context: HookContext, query: Any) -> st.SearchStrategy[Any]:
+    """Say what is understood."""
+    return familiar("", query)
+
+
+def flatmap_body(context: HookContext, body: Any) -> st.SearchStrategy[Any]:
+    """Say what is understood; mostly without the id, which the path states, so that another one is always refused."""
+    assert context.operation is not None
+    if not isinstance(body, dict):
+        return st.just(body)
+    if context.operation.definition.raw["operationId"] in COSTLY:
+        body = {name: min(item, LARGEST_ORDER) if isinstance(item, int) else item for name, item in body.items()}
+    plain = familiar("", {name: item for name, item in body.items() if name != "id"})
+    return st.one_of(plain, plain, plain, plain, st.just(body))
+
+
+def seed(http: RestClient) -> None:
+    """Make what requests may be about, as far as it is not there."""
+    http.raw.post(f"/v1/namespace/{NAMESPACE}/create", json={"mode": "ExistOk"})
+    for names in ([TABLE], [NAMESPACE, TABLE]):
+        table = DataTable(http, *names)
+        table.send("create", rows(20), mode="exist_ok")
+        table.ask("tags/create", {"tag": TAG, "version": 1})
+        table.ask("branches/create", {"name": BRANCH})
+        table.ask("create_scalar_index", {"column": "id", "index_type": "BTREE", "name": INDEX})
+    picture = pa.field(BLOB, pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    DataTable(http, BLOBS).send("create", pa.table([[b"abc", None]], pa.schema([picture])), mode="exist_ok")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestClient]:
+    """A server that these tests have for themselves: they drop whatever they hit."""
+    with PennonProcess(tmp_path_factory.mktemp("schemathesis")) as process, RestClient(process.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def document(server: RestClient) -> Any:
+    """What the running server says it offers."""
+    loaded = schemathesis.openapi.from_url(f"{server.raw.base_url}/openapi.json", config=Config.from_dict(CONFIG))
+    for hook in (flatmap_path_parameters, flatmap_query, flatmap_body):
+        loaded.hook(hook)
+    return loaded
+
+
+@pytest.mark.parametrize("operation_id", [row.id for row in OPERATIONS])
+def test_every_answer_is_one_that_the_document_describes(server: RestClient, document: Any, operation_id: str) -> None:
+    operation = document.find_operation_by_id(operation_id)
+    wanted, unwanted = (operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
+
+    @settings(
+        max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(case=st.one_of(wanted, wanted, wanted, wanted, unwanted))
+    def attempt(case: Any) -> None:
+        answer = case.call_and_validate()
+        if case.method != "GET" and answer.status_code < 300:
+            seed(server)
+
+    seed(server)
+    attempt()
+    assert server.get("/healthz")["status"] == "ok"
