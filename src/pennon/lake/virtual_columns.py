@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pennon.lake.folder import Folder
 
 _FUNCTIONS = "_udfs"
+_REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 COMPUTED_KEY = "computed_column.expression"
 
 
@@ -35,6 +37,19 @@ def store_function(folder: Folder, column: Any) -> str | None:
     name = f"{_FUNCTIONS}/{hashlib.sha256(content).hexdigest()}"
     folder.put_if_absent(name, content)
     return name
+
+
+def read_function(folder: Folder, reference: str) -> bytes:
+    """Return a function's bytes; the name comes from metadata that clients may change, so it is not trusted."""
+    if not _REFERENCE.fullmatch(reference):
+        raise InvalidInputError("The column's metadata names no function of this table ('virtual_column.udf').")
+    try:
+        content = folder.read(reference)
+    except FileNotFoundError:
+        raise InvalidInputError("The function of the column is gone; give it one with alter_columns.") from None
+    if hashlib.sha256(content).hexdigest() != reference.rpartition("/")[2]:
+        raise InvalidInputError("The stored function of the column was changed; give it one with alter_columns.")
+    return content
 
 
 def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:

@@ -13,12 +13,13 @@ from pennon.catalog.column_errors import ColumnError, Place
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.functions.envelope import read_envelope
+from pennon.functions.envelope import Envelope, read_envelope
 from pennon.lake.dependencies import unfilled_before
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.layout import check_branch
 from pennon.lake.planning import Mode, Plan, Summary, known_to, plan_units, summarise
 from pennon.lake.problems import typed_errors
+from pennon.lake.virtual_columns import read_function
 from pennon.namespace.backfill_models import (
     COUNTS,
     BackfillPlan,
@@ -51,6 +52,7 @@ class BackfillOperations(Operations):
         branch = check_branch(request.branch)
         dataset = self.house.datasets.at(table, branch, request.read_version)
         column = find_feature_column(dataset, request.column)
+        self._envelope_of(table, column)  # says what is wrong with it, if anything is
         mode = Mode(parse_choice("mode", request.mode, list(Mode)))
         self._check_backfill(request, dataset)
         before = self._to_fill_before(table, branch, dataset, column, cascade=request.cascade)
@@ -201,19 +203,28 @@ class BackfillOperations(Operations):
             rows=plan.rows,
             fragments=len(plan.units),
             bytes=plan.bytes,
-            udf_calls=self._count_calls(table, column, plan),
+            udf_calls=self._count_calls(self._envelope_of(table, column), plan),
             granularity=plan.granularity,
             before=before,
         )
 
-    def _count_calls(self, table: Table, column: FeatureColumn, plan: Plan) -> int:
-        if column.reference is None:
+    def _count_calls(self, envelope: Envelope | None, plan: Plan) -> int:
+        if envelope is None:
             return 0
-        envelope = read_envelope(self.house.places.folder(table.location).read(column.reference))
         if envelope.kind == "scalar":
             return plan.rows
         size = int(envelope.options.batch_size or self.house.settings.backfill_batch_rows)
         return sum(-(-unit.count // size) for unit in plan.units)
+
+    def _envelope_of(self, table: Table, column: FeatureColumn) -> Envelope | None:
+        """Return what is known of a column's function; none of an expression."""
+        if column.reference is None:
+            return None
+        content = read_function(self.house.places.folder(table.location), column.reference)
+        try:
+            return read_envelope(content)
+        except ValueError as error:
+            raise InvalidInputError(f"The function of {column.path!r} cannot be read: {error}") from None
 
 
 def _check_manifest(text: str | None) -> None:

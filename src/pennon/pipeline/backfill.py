@@ -13,6 +13,7 @@ from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
 from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
+from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
 from pennon.pipeline.environment import Environment, Shipped, ship
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
@@ -58,17 +59,22 @@ class Backfill:
     def _fill(self, table: Table, path: str, *, is_own: bool) -> None:
         pinned = self._spec.get("read_version") if is_own else None
         once = pinned is not None or (is_own and self._spec.get("num_frags") is not None)
-        for _ in range(1 if once else _ROUNDS):
+        for number in range(1 if once else _ROUNDS):
             self._lease.check()
             self.phase = "plan"
             current = self._plan(table, path, pinned, is_own=is_own)
             self._tell_plan(current, path)
             if not current.plan.units:
                 break
+            if number == 0:
+                # A job tries for itself what an earlier one failed on, but not again what it failed on itself.
+                home = f"tree/{self._job.branch}/" if self._job.branch else ""
+                current.checkpoints.forget_unusable(f"{home}data", errors=self._job.attempt == 1)
             try:
                 self._compute(current)
             except FunctionChangedError:
                 logger.info("the function of %s changed during job %s; planning anew", path, self._job.id)
+                current.checkpoints.clear()
                 continue
             if current.is_whole and self._published == self._tools.datasets.newest(table, self._job.branch).version:
                 break  # nobody else committed anything: there is nothing left
@@ -94,7 +100,7 @@ class Backfill:
             before=spec.get("since") if mode in (Mode.ALL, Mode.ONLY_FAILED) else None,
             most_fragments=spec.get("num_frags"),
         )
-        where = checkpoint_path(column.output.field_id, column.digest)
+        where = checkpoint_path(column.output.field_id, column.digest, self._job.branch)
         checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
         committer = FillCommitter(self._tools, self._lease, table, column, dataset, states)
         source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
@@ -113,7 +119,7 @@ class Backfill:
         targets = tuple(Target(output.path, output.root, output.struct_field) for output in column.outputs)
         function = None
         if column.reference is not None:
-            function = self._tools.places.folder(table.location).read(column.reference)
+            function = read_function(self._tools.places.folder(table.location), column.reference)
         return Work(column.inputs, targets, function, column.expression)
 
     def _sizes(self) -> Sizes:
@@ -154,7 +160,7 @@ class Backfill:
         """Try the function on an executor, unless this session has seen it work."""
         if current.task.work.function is None:
             return
-        known = (id(session.spark), current.column.digest, shipped.checksum if shipped else None)
+        known = (id(session.spark), current.column.reference or "", shipped.checksum if shipped else None)
         if known in self._tools.tried:
             return
         self.phase = "preflight"
@@ -195,6 +201,8 @@ class Backfill:
             watch.look(last=True)  # what is finished stays finished
             raise
         watch.look(last=True)
+        for unit in current.plan.units:
+            current.checkpoints.forget_receipt(unit.input_signature)
 
     def _task_count(self, session: Session) -> int:
         asked = self._spec.get("concurrency")
@@ -211,11 +219,13 @@ class Backfill:
         done = current.committer.commit(units)
         self._lease.add(commit_seconds=time.perf_counter() - began)
         for unit, receipt in units:
-            committed = unit in done.units
-            if committed:
-                failed = sum(stop - start for start, stop in receipt["failed"])
-                self._lease.add(rows_committed=unit.count - failed, rows_failed=failed, fragments_committed=1)
-            current.checkpoints.forget(unit.input_signature, keep_parts=not committed)
+            if unit not in done.units:
+                current.checkpoints.forget_receipt(unit.input_signature)
+                continue
+            failed = sum(stop - start for start, stop in receipt["failed"])
+            self._lease.add(rows_committed=unit.count - failed, rows_failed=failed, fragments_committed=1)
+            # Its receipt stays: a task that begins late, or again, learns from it that the fragment is done.
+            current.checkpoints.forget_parts(unit.input_signature)
         current.committed += len(done.units)
         if done.version is not None:
             self._published = done.version
