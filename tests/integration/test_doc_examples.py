@@ -4,7 +4,7 @@ A page is followed to the letter: ``python`` blocks share one namespace, ``conso
 an empty folder, and ``pennon serve`` is a real server that goes on running. The ``text`` block after a ``python``
 block is what it prints; the lines after a ``$`` line are what that command prints. In both, ``…`` stands for anything.
 A block after ``<!-- not run: why -->`` is skipped; ``<!-- needs: s3 -->`` puts a real server behind the page's example
-address.
+address, and ``<!-- needs: worker -->`` a worker with Spark beside Pennon. ``pennon worker`` is a real one, too.
 """
 
 from __future__ import annotations
@@ -47,9 +47,12 @@ _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n+)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _NEEDS = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
-_SERVE = re.compile(r"(?:\S*/)?pennon serve\b(?P<arguments>.*)")
+_SERVE = re.compile(r"(?:\S*/)?pennon (?P<what>serve|worker)\b(?P<arguments>.*)")
 _EXPORT = re.compile(r"export (?P<name>\w+)=")
 SECONDS = 180
+STOP_SECONDS = 60
+#: Spark starts while the page is still at its beginning.
+WITH_WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true"}
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,11 @@ class Reader:
     start: StartPennon
     export: Callable[[str, str], None]
     replacements: dict[str, str] = field(default_factory=dict)
-    names: dict[str, Any] = field(default_factory=dict)
+    #: What the server is told beside what the page says.
+    settings: dict[str, str] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     server: PennonProcess | None = None
+    workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def follow(self, block: Block) -> None:
         if block.kind == "python":
@@ -140,7 +146,7 @@ class Reader:
     def _run_command(self, command: str) -> str:
         serve = _SERVE.fullmatch(command)
         if serve:
-            return self._serve(serve["arguments"])
+            return self._serve(serve["arguments"]) if serve["what"] == "serve" else self._work(serve["arguments"])
         export = _EXPORT.match(command)
         if export:
             self.export(export["name"], self._shell(f'{command}; printf %s "${export["name"]}"'))
@@ -153,8 +159,31 @@ class Reader:
         words = shlex.split(self._here(arguments))
         directory = words.pop(0) if words and not words[0].startswith("-") else "pennon-data"
         env = {name: value for name, value in os.environ.items() if name.startswith("PENNON_")}
-        self.server = self.start(*words, directory=self.folder / directory, env=env)
+        self.server = self.start(*words, directory=self.folder / directory, env={**self.settings, **env})
+        self.export("PENNON_URL", self.server.url)  # the page's commands need none: its server has the usual port
         return self.server.stdout
+
+    def _work(self, arguments: str) -> str:
+        """Start a worker, which goes on working, and return the line that says so."""
+        command = [sys.executable, "-m", "pennon.cli.main", "worker", *shlex.split(self._here(arguments))]
+        worker = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.workers.append(worker)
+        assert worker.stdout is not None
+        return worker.stdout.readline()
+
+    def close(self) -> None:
+        """End the workers; whoever started the server ends it."""
+        for worker in self.workers:
+            with worker:
+                worker.terminate()
+                worker.wait(STOP_SECONDS)
 
     def _shell(self, command: str) -> str:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -179,7 +208,7 @@ class Reader:
 
 def replacements_for(page: str, request: pytest.FixtureRequest) -> dict[str, str]:
     needs = set(_NEEDS.findall(page))
-    assert needs <= {"postgresql", "s3"}, f"the page needs what is not known: {needs}"
+    assert needs <= {"postgresql", "s3", "worker"}, f"the page needs what is not known: {needs}"
     replacements = {}
     if "postgresql" in needs:
         replacements[DATABASE] = request.getfixturevalue("postgres_url")
@@ -189,7 +218,16 @@ def replacements_for(page: str, request: pytest.FixtureRequest) -> dict[str, str
     return replacements
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def needs_worker(path: Path) -> bool:
+    return "worker" in _NEEDS.findall(path.read_text(encoding="utf-8"))
+
+
+def as_parameter(path: Path) -> Any:
+    marks = [pytest.mark.xdist_group("spark")] if needs_worker(path) else []
+    return pytest.param(path, marks=marks, id=str(path.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("path", list(map(as_parameter, PAGES)))
 def test_every_example_of_a_page_runs(
     path: Path,
     request: pytest.FixtureRequest,
@@ -201,13 +239,15 @@ def test_every_example_of_a_page_runs(
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     page = path.read_text(encoding="utf-8")
-    reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request))
-    for block in blocks_of(page):
-        try:
-            reader.follow(block)
-        except BaseException as error:
-            error.add_note(f"in the block at {path.relative_to(ROOT)}:{block.line}")
-            raise
+    settings = WITH_WORKER if needs_worker(path) else {}
+    reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request), settings)
+    with contextlib.closing(reader):
+        for block in blocks_of(page):
+            try:
+                reader.follow(block)
+            except BaseException as error:
+                error.add_note(f"in the block at {path.relative_to(ROOT)}:{block.line}")
+                raise
 
 
 class TestThisVeryTest:

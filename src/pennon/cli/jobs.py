@@ -195,8 +195,7 @@ def _number(value: float | None) -> str:
 def _rows(counters: dict[str, float]) -> str:
     if not counters:
         return ""
-    done = sum(counters.get(name, 0) for name in ("rows_computed", "rows_skipped", "rows_failed"))
-    return f"{done:,.0f}/{counters.get('rows_planned', 0):,.0f}"
+    return f"{counters.get('rows_computed', 0):,.0f}/{counters.get('rows_planned', 0):,.0f}"
 
 
 def _seen() -> bool:

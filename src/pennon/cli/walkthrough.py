@@ -102,7 +102,7 @@ def declare_joy(shop: Any) -> RenderableType:
 
 
 def fill_joy(shop: Any) -> RenderableType:
-    """A backfill is a job: a worker has Spark call the function, and commits the values. Spark may still be starting."""
+    """A backfill is a job: a worker has Spark call the function, and commits the values. Spark starts meanwhile."""
     reviews = shop.open_table("reviews")
     reviews.backfill("joy")
     rows = reviews.search().select(["id", "text", "joy"]).to_list()

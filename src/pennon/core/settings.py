@@ -139,7 +139,7 @@ class Settings(BaseSettings):
     )
     backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
     backfill_batch_bytes: int = Field(
-        64 * 1024 * 1024, ge=1024, description="Bytes of input that a task of a backfill holds at once, about."
+        32 * 1024 * 1024, ge=1024, description="Bytes of input that a task of a backfill holds at once, about."
     )
     checkpoint_seconds: float = Field(
         0.1, ge=0, description="Work after which a backfill keeps its results on a disk; a crash costs no more."

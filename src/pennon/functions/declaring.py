@@ -108,7 +108,7 @@ class Function(Generic[P, R]):
         args, kwargs = self._arguments
         thing = functools.partial(self.plain, *args, **kwargs) if args or kwargs else self.plain
         modules = (self.options.manifest or {}).get("py_modules", ())
-        return pack(thing, shipped={Path(module).stem for module in modules})
+        return pack(thing, shipped={Path(module).stem.partition("-")[0] for module in modules})
 
 
 @overload

@@ -29,9 +29,11 @@ class FunctionFailedError(Exception):
         self.name = name
         self.error = error
         self.row: int | None = error.row if row_known else None
+        #: Where that row is, once it is known of which rows the batch consisted.
+        self.place: str | None = None
 
     def __str__(self) -> str:
-        place = "a batch" if self.row is None else f"row {self.row} of a batch"
+        place = self.place or ("a batch" if self.row is None else f"row {self.row} of a batch")
         return f"The function {self.name!r} failed for {place}: {self.error.type}: {self.error.message}"
 
 

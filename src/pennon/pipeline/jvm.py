@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pennon.core.settings import ENV_PREFIX
+
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -91,7 +93,9 @@ def _start(java_home: Path, properties: Path, told: Path) -> subprocess.Popen[by
 
     spark_home = Path(_find_spark_home())
     arguments = ["--properties-file", str(properties), "--load-spark-defaults", "pyspark-shell"]
-    environment = os.environ | {
+    # Functions of users see what Java sees: not the settings, which may hold the password of the catalog.
+    own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    environment = own | {
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONNECT_MODE": "0",

@@ -28,6 +28,10 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _CONF = {
     "spark.app.name": "pennon",
     "spark.driver.memory": "1g",
+    # Python workers live long: what they do not need any more goes back, also after rows of many megabytes.
+    "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 * 1024 * 1024),
     "spark.python.unix.domain.socket.enabled": "true",  # TCP costs twice as much for each task
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",

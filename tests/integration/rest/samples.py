@@ -51,12 +51,15 @@ class Home:
         self.ask("namespace", self.name, "create")
 
     def fill(self) -> Home:
-        """Write the table: three versions, a tag, a branch and an index."""
+        """Write the table: three versions, a tag, a branch, and another with a column that backfills compute."""
         self.send("table", self.table, "create", stream())
         self.send("table", self.table, "insert", stream(rows(3, 10)))
         self.send("table", self.table, "insert", stream(rows(3, 20)))
         self.ask("table", self.table, "tags/create", {"tag": "first", "version": 1})
         self.ask("table", self.table, "branches/create", {"name": "dev"})
+        self.ask("table", self.table, "branches/create", {"name": "features"})
+        column = {"name": "next", "computed": "id + 1"}
+        self.ask("table", self.table, "add_columns", {"new_columns": [column], "branch": "features"})
         return self
 
     def ask(self, kind: str, identifier: str, verb: str, body: Any = None) -> Any:
@@ -236,6 +239,9 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     "AlterTableAddColumns": _on_table({"new_columns": [{"name": "twice", "expression": "id * 2"}]}),
     "AlterTableAlterColumns": _on_table({"alterations": [{"path": "word", "rename": "term"}]}),
     "AlterTableDropColumns": _on_table({"columns": ["word"]}),
+    "AlterTableBackfillColumns": _on_table({"column": "next", "branch": "features", "where": "id > 0", "priority": 1}),
+    "DescribeColumnState": _on_table({"column": "next", "branch": "features"}),
+    "ListColumnErrors": _on_table({"column": "next", "branch": "features", "limit": 5}),
     "UpdateFieldMetadata": _on_table({"updates": [{"path": "id", "metadata": {"a": "b"}}]}),
     "UpdateTableSchemaMetadata": _on_table({"metadata": {"a": "b"}}),
     "GetTableStats": _on_table({}),
