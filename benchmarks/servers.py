@@ -10,6 +10,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PEER = "peer"
 PENNON = "pennon"
@@ -93,13 +97,19 @@ class Server:
             os.killpg(self.process.pid, number)
 
 
-def start(name: str, folder: Path) -> Server:
-    """Start a server on an empty folder below `folder` and wait until it listens."""
+def start(name: str, folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """Start a server on an empty folder below `folder`, with variables of its own, and wait until it listens."""
     root = folder / name
     root.mkdir(parents=True)
     log = folder / f"{name}.log"
     with log.open("wb") as sink:
-        process = subprocess.Popen(_command(name, root), stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            _command(name, root),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(settings or {})},
+            start_new_session=True,
+        )
     server = Server(name, process, root, log)
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:

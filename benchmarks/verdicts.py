@@ -1,13 +1,17 @@
-"""Turn what the data parts measured into rows, ratios and a verdict on the goals."""
+"""Turn what was measured into rows, ratios and a verdict on the goals."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from report import UNSTEADY, machine
 from servers import PEER, PENNON
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 LOCAL = "local"  # pylance in this process, without any server
 
@@ -52,13 +56,16 @@ GOALS = (
 class Findings:
     """What was measured: by case, by server, round after round."""
 
-    def __init__(self) -> None:
+    def __init__(self, goals: Sequence[Goal] | None = None, metrics: Mapping[str, str] | None = None) -> None:
+        """Begin with nothing; the goals and the metrics are those of the data parts unless others are given."""
+        self._goals = GOALS if goals is None else goals
+        self._metrics = _METRICS if metrics is None else metrics
         self._cases: dict[str, dict[str, Rounds]] = {}
         self.notes: list[str] = []
 
     def add(self, case: str, name: str, **values: float | None) -> None:
         """Keep the values of one round; a value that could not be measured is None."""
-        known = {_METRICS[key]: value for key, value in values.items() if value is not None}
+        known = {self._metrics[key]: value for key, value in values.items() if value is not None}
         self._cases.setdefault(case, {}).setdefault(name, []).append(known)
 
     def note(self, text: str) -> None:
@@ -87,24 +94,35 @@ class Findings:
 
     def as_json(self) -> str:
         """Write the run as JSON."""
-        goals = [{**asdict(goal), "measured": self.measured(goal), "verdict": self.verdict(goal)} for goal in GOALS]
+        goals = [
+            {**asdict(goal), "measured": self.measured(goal), "verdict": self.verdict(goal)} for goal in self._goals
+        ]
         document = {"machine": machine(), "cases": self._cases, "goals": goals, "notes": self.notes}
         return json.dumps(document, indent=2)
 
     def as_table(self) -> str:
         """Write the run as a table, the goals and the notes."""
-        head = f"{'case':<22}{'who':<8}" + "".join(f"{metric:>11}" for metric in _METRICS.values())
+        head = f"{'case':<22}{'who':<8}" + "".join(f"{metric:>11}" for metric in self._metrics.values())
         lines = [head, "-" * len(head)]
         for case, servers in self._cases.items():
-            lines += [_row(case, name, rounds) for name, rounds in servers.items()]
+            lines += [self._row(case, name, rounds) for name, rounds in servers.items()]
         lines += ["", "Goals, with Pennon's value or ratio:"]
-        for goal in GOALS:
+        for goal in self._goals:
             value = self.measured(goal)
             shown = "-" if value is None else f"{value:.2f}"
             lines.append(f"  {goal.describe():<46}{shown:>10}  {self.verdict(goal)}")
         lines += ["", *self.notes]
         lines += [f"{name}: {value}" for name, value in machine().items()]
         return "\n".join(lines)
+
+    def _row(self, case: str, name: str, rounds: Rounds) -> str:
+        cells = []
+        for metric in self._metrics.values():
+            value = _overall(rounds, metric)
+            seen = [found[metric] for found in rounds if metric in found]
+            wild = metric in _SPEEDS and seen and max(seen) > UNSTEADY * min(seen)
+            cells.append("-" if value is None else f"{_shown(value)}{'~' if wild else ''}")
+        return f"{case:<22}{name:<8}" + "".join(f"{cell:>11}" for cell in cells)
 
 
 _METRICS = {
@@ -116,6 +134,12 @@ _METRICS = {
     "growth": "RSS +MB",
     "work": "CPU ms",
 }
+_SPEEDS = {"rate", "MB/s", "seconds"}  # what tells how busy the machine was
+
+
+def _shown(value: float) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f}"
 
 
 def _overall(rounds: Rounds, metric: str) -> float | None:
@@ -124,13 +148,3 @@ def _overall(rounds: Rounds, metric: str) -> float | None:
     if not values:
         return None
     return max(values) if metric == _METRICS["growth"] else median(values)
-
-
-def _row(case: str, name: str, rounds: Rounds) -> str:
-    cells = []
-    for metric in _METRICS.values():
-        value = _overall(rounds, metric)
-        seen = [found[metric] for found in rounds if metric in found]
-        wild = metric in {"rate", "MB/s"} and seen and max(seen) > UNSTEADY * min(seen)
-        cells.append("-" if value is None else f"{value:.{0 if value >= 100 else 1}f}{'~' if wild else ''}")
-    return f"{case:<22}{name:<8}" + "".join(f"{cell:>11}" for cell in cells)

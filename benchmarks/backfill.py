@@ -1,0 +1,93 @@
+"""Measure backfills of a fresh server with one warm worker, beside a loop written by hand, in one run on one machine.
+
+The loop is two processes that are kept, with pylance alone, on a copy of the table; rounds alternate between both, and
+Pennon is halted while the loop is measured. Pennon's time is what its client waits, from the request to the job's end.
+All values are checked after each round. Nothing here asserts a time: the exit code is 0 unless something breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfills import CASES, GOALS, METRICS, PEER_SECONDS, ROWS, Bench, Plan
+from report import UNSTEADY
+from servers import BenchmarkError
+from stage import say
+from verdicts import Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FEWEST_ROWS = 1_000
+
+
+def cases(text: str) -> list[str]:
+    """Parse a list of cases' names."""
+    unknown = sorted(set(text.split(",")) - set(CASES))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(CASES)}")
+    return [name for name in CASES if name in text.split(",")]
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument("--only", type=cases, default=list(CASES), metavar="CASE,...", help=", ".join(CASES))
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large table; others have no more")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up; the medians count")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    parser.add_argument("--folder", type=Path, help="where to work; a temporary folder by default")
+    chosen = parser.parse_args(given)
+    if chosen.rounds < 1 or chosen.rows < _FEWEST_ROWS:
+        parser.error(f"rounds start at 1, rows at {_FEWEST_ROWS:,}")
+    return chosen
+
+
+def footer(options: argparse.Namespace) -> list[str]:
+    """Say how the figures were made."""
+    peer = ", ".join(f"{case} {seconds:g} s" for case, seconds in PEER_SECONDS.items())
+    small = [f"The goals are meant for {ROWS:,} rows, and not for {options.rows:,}."] if options.rows < ROWS else []
+    return [
+        *small,
+        f"A tenth of what a closed peer took, warm, on the same kind of machine ({peer}) is the goal of these cases.",
+        "checkpoints: a function of 100 ms for 100 rows, with Pennon's usual checkpoints against without any.",
+        "1k-rows-new: with a function the worker has not seen, so that it tries it first.",
+        "Steps are milliseconds after the job's submission: claimed, planned, function tried, all committed, done.",
+        "read, udf and write are seconds of all tasks together, commit those of the worker.",
+        f"~ marks seconds of rounds that differ by more than {UNSTEADY}x: measure again on a quieter machine.",
+    ]
+
+
+def main() -> int:
+    """Run the benchmark and print the report."""
+    options = arguments()
+    # The server is in a session of its own: without the clean-up it would outlive this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    os.environ.setdefault("LANCE_LOG", "error")  # else each commit of the loop is called unstable
+    from pennon.client import JobError
+
+    findings = Findings(GOALS, METRICS)
+    with tempfile.TemporaryDirectory(prefix="pennon-fill-", dir=options.folder, ignore_cleanup_errors=True) as folder:
+        try:
+            with Bench(Plan(options.rows, options.rounds), Path(folder), findings) as bench:
+                for name in options.only:
+                    say(f"{name} (load {os.getloadavg()[0]:.1f})")
+                    CASES[name](bench, name)
+                    findings.note(f"{name}: load {os.getloadavg()[0]:.1f} at its end.")
+        except (BenchmarkError, JobError) as problem:
+            say(f"error: {problem}")
+            return 1
+    findings.notes[:0] = footer(options)
+    print(findings.as_json() if options.output == "json" else findings.as_table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
