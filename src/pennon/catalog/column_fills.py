@@ -14,7 +14,8 @@ class Fill:
     """What is known of one column in one fragment; ``state`` is for the lake to read."""
 
     table_id: str
-    field_id: int
+    #: Tells the column from others, also from one that was dropped and had its name and its number.
+    column_key: str
     #: Of the files that hold the column and its inputs: other files are other values.
     signature: str
     branch: str
@@ -26,11 +27,11 @@ class Fill:
 def save(connection: Connection, fill: Fill) -> None:
     """Write a record over the one that may be there."""
     connection.run(
-        "INSERT INTO column_fills (table_id, field_id, signature, branch, fragment_id, version, state) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, field_id, signature, branch) DO UPDATE SET "
+        "INSERT INTO column_fills (table_id, column_key, signature, branch, fragment_id, version, state) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, column_key, signature, branch) DO UPDATE SET "
         "fragment_id = excluded.fragment_id, version = excluded.version, state = excluded.state",
         fill.table_id,
-        fill.field_id,
+        fill.column_key,
         fill.signature,
         fill.branch,
         fill.fragment_id,
@@ -39,27 +40,27 @@ def save(connection: Connection, fill: Fill) -> None:
     )
 
 
-def find(connection: Connection, table_id: str, field_id: int, signature: str, branch: str) -> Fill | None:
+def find(connection: Connection, table_id: str, column_key: str, signature: str, branch: str) -> Fill | None:
     """Return what is known of one column where certain files hold its values: by the branch itself, or another."""
     row = connection.one(
-        "SELECT table_id, field_id, signature, branch, fragment_id, version, state FROM column_fills "
-        "WHERE table_id = ? AND field_id = ? AND signature = ? "
+        "SELECT table_id, column_key, signature, branch, fragment_id, version, state FROM column_fills "
+        "WHERE table_id = ? AND column_key = ? AND signature = ? "
         "ORDER BY CASE WHEN branch = ? THEN 0 ELSE 1 END, version LIMIT 1",
         table_id,
-        field_id,
+        column_key,
         signature,
         branch,
     )
     return None if row is None else _fill(row)
 
 
-def of_field(connection: Connection, table_id: str, field_id: int) -> list[Fill]:
+def of_column(connection: Connection, table_id: str, column_key: str) -> list[Fill]:
     """Return all that is known of one column."""
     rows = connection.all(
-        "SELECT table_id, field_id, signature, branch, fragment_id, version, state FROM column_fills "
-        "WHERE table_id = ? AND field_id = ? ORDER BY version",
+        "SELECT table_id, column_key, signature, branch, fragment_id, version, state FROM column_fills "
+        "WHERE table_id = ? AND column_key = ? ORDER BY version",
         table_id,
-        field_id,
+        column_key,
     )
     return [_fill(row) for row in rows]
 

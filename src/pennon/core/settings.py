@@ -135,7 +135,7 @@ class Settings(BaseSettings):
     workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
     worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
     worker_poll_seconds: float = Field(
-        0.1, gt=0, description="Time after which an idle worker looks for the next job again."
+        0.05, gt=0, description="Time after which an idle worker looks for the next job again."
     )
     backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
     backfill_batch_bytes: int = Field(

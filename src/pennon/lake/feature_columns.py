@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from pennon.lake.field_paths import find_field, split_path
-from pennon.lake.virtual_columns import COMPUTED_KEY
+from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY
 
 _WORD = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
 
@@ -22,7 +22,8 @@ class Output:
     """A column that a function fills."""
 
     path: str
-    field_id: int
+    #: Tells the column from others, also from one that was dropped: Lance gives the numbers of fields again.
+    key: str
     data_type: pa.DataType
     #: The field of the function's result that goes there; empty when the result itself does.
     struct_field: str
@@ -142,8 +143,10 @@ def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output
 
 
 def _output(dataset: Any, path: str, struct_field: str) -> Output:
-    field = _lance_field(dataset, path)
-    return Output(path, field.id(), find_field(dataset.schema, path).type, struct_field, frozenset(_leaves(field)))
+    field, known = _lance_field(dataset, path), find_field(dataset.schema, path)
+    identity = _metadata(known).get(IDENTITY_KEY)
+    key = f"{identity}-{field.id()}" if identity and identity.isalnum() else str(field.id())
+    return Output(path, key, known.type, struct_field, frozenset(_leaves(field)))
 
 
 def _leaves_of_all(dataset: Any, inputs: Any, column: str) -> frozenset[int]:

@@ -201,7 +201,7 @@ class Ledger:
     def read(self, dataset: Any, table: Table, branch: str, column: FeatureColumn) -> list[FragmentState]:
         """Return what is known of a column in each fragment of a dataset."""
         output = column.output
-        known = self._database.read(lambda connection: column_fills.of_field(connection, table.id, output.field_id))
+        known = self._database.read(lambda connection: column_fills.of_column(connection, table.id, output.key))
         # Branches share files: what another one knows of them is true, but the branch's own word goes first.
         by_signature = {fill.signature: fill for fill in sorted(known, key=lambda fill: fill.branch == branch)}
         states, strangers = [], []

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 
+from pennon.core.identifiers import new_id
+
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
 
 _FUNCTIONS = "_udfs"
 _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 COMPUTED_KEY = "computed_column.expression"
+IDENTITY_KEY = "pennon.column_id"
 
 
 def store_function(folder: Folder, column: Any) -> str | None:
@@ -67,9 +70,14 @@ def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
     }
     user = getattr(column, "field_metadata", None) or {}
     known = {key: value for key, value in stated.items() if value is not None}
-    return {**user, "virtual_column": "true", **known}
+    return {**user, "virtual_column": "true", **known, **identity_metadata()}
+
+
+def identity_metadata() -> dict[str, str]:
+    """Return what tells a column from all others that ever were."""
+    return {IDENTITY_KEY: new_id()}
 
 
 def computed_metadata(expression: str) -> dict[str, str]:
     """Return the field metadata that ties a column to the SQL expression that fills it."""
-    return {"computed_column": "true", COMPUTED_KEY: expression}
+    return {"computed_column": "true", COMPUTED_KEY: expression, **identity_metadata()}

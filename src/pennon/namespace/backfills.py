@@ -236,6 +236,9 @@ def _check_manifest(text: str | None) -> None:
         manifest = None
     if not isinstance(manifest, dict):
         raise InvalidInputError("manifest must be the text of a JSON object; named manifests are not kept here.")
+    for name, kind, words in (("pip", list, "a list"), ("py_modules", list, "a list"), ("env_vars", dict, "an object")):
+        if not isinstance(manifest.get(name) or kind(), kind):
+            raise InvalidInputError(f"The manifest's {name!r} must be {words}.")
 
 
 def _record(column: str, error: ColumnError) -> dict[str, Any]:

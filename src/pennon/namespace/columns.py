@@ -22,7 +22,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.lake.arrow_json import type_from_json
 from pennon.lake.field_paths import find_field, split_path
 from pennon.lake.layout import check_branch
-from pennon.lake.virtual_columns import binding_metadata, computed_metadata, store_function
+from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
 from pennon.lake.writing import check_column_names
 from pennon.namespace.base import Operations, note_of, request_as, table_id
 
@@ -83,6 +83,8 @@ class ColumnOperations(Operations):
             for entry in request.alterations:
                 if entry.virtual_column is not None:
                     metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
+                    if IDENTITY_KEY in _text_map(find_field(dataset.schema, entry.path).metadata):
+                        del metadata[IDENTITY_KEY]  # it is the same column: what is known of its values stays true
                     dataset.update_field_metadata({entry.path: metadata})
             for step in _steps(changes):
                 dataset.alter_columns(*step)

@@ -11,6 +11,7 @@ from lance_namespace.errors import TableNotFoundError
 
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
+from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
 from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
 from pennon.lake.virtual_columns import read_function
@@ -19,13 +20,13 @@ from pennon.pipeline.environment import Environment, Shipped, ship
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
 from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work
 from pennon.pipeline.filling import Sizes, Target
+from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.rounds import JobFailedError, Round, group_units
 from pennon.pipeline.tasks import TaskError, run_tasks
 from pennon.pipeline.watching import Watch
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
-    from pennon.pipeline.lease import Lease
     from pennon.pipeline.session import Session
     from pennon.pipeline.tools import Tools
 
@@ -36,6 +37,7 @@ _ROUNDS = 5
 _POLL_SECONDS = 0.02
 _LONGEST_POLL = 0.5
 _TASKS_PER_CORE = 2
+_TASKS_OF_CONNECT = 8
 
 
 class Backfill:
@@ -52,9 +54,16 @@ class Backfill:
     def run(self) -> dict[str, Any]:
         """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
         table = self._table()
-        for path in [*self._spec.get("before", []), self._spec["column"]]:
-            self._fill(table, path, is_own=path == self._spec["column"])
-        return self._result(table)
+        self._lease.add(rows_computed=0, rows_committed=0, rows_failed=0)
+        try:
+            for path in [*self._spec.get("before", []), self._spec["column"]]:
+                self._fill(table, path, is_own=path == self._spec["column"])
+            return self._result(table)
+        except (LeaseLostError, StopRequestedError, ShuttingDownError):
+            raise
+        except Exception:
+            self._table()  # where it was dropped, this says so better than whoever missed its files
+            raise
 
     def _fill(self, table: Table, path: str, *, is_own: bool) -> None:
         pinned = self._spec.get("read_version") if is_own else None
@@ -76,8 +85,8 @@ class Backfill:
                 logger.info("the function of %s changed during job %s; planning anew", path, self._job.id)
                 current.checkpoints.clear()
                 continue
-            if current.is_whole and self._published == self._tools.datasets.newest(table, self._job.branch).version:
-                break  # nobody else committed anything: there is nothing left
+            if current.is_all(self._tools.datasets.newest(table, self._job.branch).version):
+                break
         else:
             self._tools.queue.note(self._job, "rows_remain", path)
         if not once:
@@ -100,7 +109,7 @@ class Backfill:
             before=spec.get("since") if mode in (Mode.ALL, Mode.ONLY_FAILED) else None,
             most_fragments=spec.get("num_frags"),
         )
-        where = checkpoint_path(column.output.field_id, column.digest, self._job.branch)
+        where = checkpoint_path(column.output.key, column.digest, self._job.branch)
         checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
         committer = FillCommitter(self._tools, self._lease, table, column, dataset, states)
         source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
@@ -193,6 +202,7 @@ class Backfill:
                 watch.look()
                 poll = min(poll * 1.5, _LONGEST_POLL)
         except BaseException:
+            current.checkpoints.stop(task.run)
             run.cancel()
             raise
         try:
@@ -209,8 +219,10 @@ class Backfill:
         if asked:
             return int(asked)
         if session.cluster.is_remote:
-            return _TASKS_PER_CORE * 4
-        return _TASKS_PER_CORE * int(session.spark.sparkContext.defaultParallelism)
+            return _TASKS_OF_CONNECT  # whose cores cannot be counted
+        cores = int(session.spark.sparkContext.defaultParallelism)
+        # Hosts of a cluster differ in speed: with more tasks than cores, the faster ones take on more.
+        return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
 
     def _commit(self, current: Round, units: list[tuple[Unit, dict[str, Any]]]) -> None:
         """Commit fragments whose files are written."""
@@ -229,6 +241,7 @@ class Backfill:
         current.committed += len(done.units)
         if done.version is not None:
             self._published = done.version
+            current.commits += 1
         self.phase = before
 
     def _result(self, table: Table) -> dict[str, Any]:

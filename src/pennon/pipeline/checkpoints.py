@@ -8,6 +8,7 @@ are others, so are the rows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -27,9 +28,10 @@ _FAILURE = "failure-"
 _PART = re.compile(r"([0-9a-f]+)-(\d+)-(\d+)-(\d+)-(\d+)\.arrow")
 
 
-def checkpoint_path(field_id: int, digest: str) -> str:
-    """Return the folder, in a table, of what one function computes for a column."""
-    return f"{FOLDER}/{field_id}/{digest[:_NAME_DIGITS]}"
+def checkpoint_path(key: str, digest: str, branch: str) -> str:
+    """Return the folder, in a table, of what one function computes for a column of a branch."""
+    name = hashlib.sha256(f"{branch}\n{digest}".encode()).hexdigest()[:_NAME_DIGITS]
+    return f"{FOLDER}/{key}/{name}"
 
 
 @dataclass(frozen=True)
@@ -125,17 +127,44 @@ class Checkpoints:
             if name.startswith(_FAILURE):
                 self._folder.remove(f"{self._path}/receipts/{name}")
 
-    def forget(self, signature: str, *, keep_parts: bool = False) -> None:
-        """Remove what is kept of a fragment, or only its receipt."""
-        for part in [] if keep_parts else list(self.parts(signature)):
+    def stop(self, run: str) -> None:
+        """Tell the tasks of a run to compute nothing more."""
+        self._folder.replace(self._stop_path(run), b"")
+
+    def is_stopped(self, run: str) -> bool:
+        """Tell whether the tasks of a run are to compute nothing more."""
+        return self._folder.stat(self._stop_path(run)) is not None
+
+    def forget_unusable(self, data: str, *, errors: bool) -> None:
+        """Remove receipts whose file is not among the data any more and, if so asked, what tells of errors."""
+        for name in self.receipts():
+            receipt = None if name.startswith(_FAILURE) else self.receipt(name.removesuffix(".json"))
+            if receipt is None:
+                continue
+            is_gone = self._folder.stat(f"{data}/{receipt['file']['path']}") is None
+            if is_gone or (errors and receipt["failed"]):
+                self._folder.remove(f"{self._path}/receipts/{name}")
+        for part in list(self.parts()) if errors else []:
+            if part.failed:
+                self._folder.remove(part.path)
+
+    def forget_parts(self, signature: str) -> None:
+        """Remove the results of a fragment."""
+        for part in list(self.parts(signature)):
             self._folder.remove(part.path)
+
+    def forget_receipt(self, signature: str) -> None:
+        """Remove the receipt of a fragment."""
         self._folder.remove(self._receipt_path(signature))
 
     def clear(self) -> None:
         """Remove everything."""
-        for place in ("parts", "receipts"):
+        for place in ("parts", "receipts", "stops"):
             for file in list(self._folder.files(f"{self._path}/{place}")):
                 self._folder.remove(file.path)
+
+    def _stop_path(self, run: str) -> str:
+        return f"{self._path}/stops/{run}"
 
     def _receipt_path(self, signature: str) -> str:
         return f"{self._path}/receipts/{self.receipt_name(signature)}"

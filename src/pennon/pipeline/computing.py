@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,12 +29,33 @@ def computing(work: Work, schema: pa.Schema) -> Iterator[Compute]:
     envelope = read_envelope(work.function)
     outputs = pa.schema([pa.field(f"out{at}", find_field(schema, t.path).type) for at, t in enumerate(work.targets)])
     struct_fields = [target.struct_field for target in work.targets]
-    if _died_before():
-        with SandboxedApplier(work.function, work.inputs, outputs, struct_fields) as sandbox:
-            yield lambda batch: _outcome(sandbox.apply(batch))
-        return
-    applier = Applier(load(envelope), work.inputs, outputs, struct_fields)
-    yield lambda batch: _outcome(applier.apply(batch))
+    with ExitStack() as opened:
+        if _died_before():
+            sandbox = partial(SandboxedApplier, work.function, work.inputs, outputs, struct_fields)
+            appliers = _Appliers(lambda: opened.enter_context(sandbox()))
+        else:
+            loaded = load(envelope)
+            appliers = _Appliers(lambda: Applier(loaded, work.inputs, outputs, struct_fields))
+        yield appliers.compute
+
+
+class _Appliers:
+    """As many appliers as there are threads that compute at once: one can do one thing at a time."""
+
+    def __init__(self, make: Callable[[], Applier | SandboxedApplier]) -> None:
+        self._make = make
+        self._idle: list[Applier | SandboxedApplier] = []
+
+    def compute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
+        """Compute the outputs of a batch."""
+        try:
+            applier = self._idle.pop()
+        except IndexError:
+            applier = self._make()
+        try:
+            return _outcome(applier.apply(batch))
+        finally:
+            self._idle.append(applier)
 
 
 def failure_of(error: Exception) -> dict[str, str] | None:

@@ -72,9 +72,9 @@ class FillCommitter:
             else self._states_of(dataset, replace(column, path=output.path))
             for output in column.outputs
         }
-        self._others = {
-            path: (other, self._states_of(dataset, other)) for path, other in self._other_columns(dataset).items()
-        }
+        #: Other feature columns as of the newest version, and what was known of them when this was planned.
+        self._others = self._other_columns(dataset)
+        self._planned = {other.output.key: self._states_of(dataset, other) for other in self._others}
         self._stopped: Exception | None = None
         self._built_from = 0
 
@@ -115,9 +115,10 @@ class FillCommitter:
         from lance.fragment import DataFile
 
         current = find_feature_column(dataset, self._column.path)
-        if (current.digest, current.output.field_id) != (self._column.digest, self._column.output.field_id):
+        if (current.digest, current.output.key) != (self._column.digest, self._column.output.key):
             raise FunctionChangedError
         self._built_from = dataset.version
+        self._others = self._other_columns(dataset)
         kept, groups = [], []
         for unit, receipt in finished:
             fragment = dataset.get_fragment(unit.fragment_id)
@@ -160,28 +161,30 @@ class FillCommitter:
             segment, unit.rows, receipt["row_ids"], confirms=version == self._built_from + 1
         )
         after = signature_after(metadata, self._column, output, receipt["file"])
-        self._put(connection, output.field_id, after, unit.fragment_id, version, fill)
+        self._put(connection, output.key, after, unit.fragment_id, version, fill)
 
     def _confirm_others(
         self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], metadata: Any
     ) -> None:
         """Say of other columns which rows are as they were: the commit marks every row of the fragment written."""
         written = frozenset().union(*(output.leaves for output in self._column.outputs))
-        for other, states in self._others.values():
+        for other in self._others:
             sign = signature(metadata, other, other.output)
-            recorded = column_fills.find(connection, self._table.id, other.output.field_id, sign, self._branch)
-            planned = states.get(unit.fragment_id)
-            known = FragmentFill.decode(recorded.state) if recorded else planned.fill if planned else FragmentFill()
+            recorded = column_fills.find(connection, self._table.id, other.output.key, sign, self._branch)
+            planned = self._planned.get(other.output.key, {}).get(unit.fragment_id)
+            known = FragmentFill.decode(recorded.state) if recorded else FragmentFill()
+            if recorded is None and planned is not None and planned.signature == sign:
+                known = planned.fill
             if known.segments:
                 changed = unit.todo if other.input_leaves & written else NOTHING
                 fill = known.with_written(version, unit.rows, receipt["row_ids"], changed)
                 after = signature_after(metadata, other, other.output, receipt["file"])
-                self._put(connection, other.output.field_id, after, unit.fragment_id, version, fill)
+                self._put(connection, other.output.key, after, unit.fragment_id, version, fill)
 
     def _put(
-        self, connection: Connection, field_id: int, sign: str, fragment_id: int, version: int, fill: FragmentFill
+        self, connection: Connection, key: str, sign: str, fragment_id: int, version: int, fill: FragmentFill
     ) -> None:
-        record = Fill(self._table.id, field_id, sign, self._branch, fragment_id, version, fill.encode())
+        record = Fill(self._table.id, key, sign, self._branch, fragment_id, version, fill.encode())
         column_fills.save(connection, record)
 
     def _record_errors(
@@ -220,14 +223,14 @@ class FillCommitter:
         states = self._tools.ledger.read(dataset, self._table, self._branch, column)
         return {state.fragment_id: state for state in states}
 
-    def _other_columns(self, dataset: Any) -> dict[str, FeatureColumn]:
+    def _other_columns(self, dataset: Any) -> list[FeatureColumn]:
         own = {output.path for output in self._column.outputs}
-        found = {}
+        found = []
         for name in feature_columns(dataset.schema):
             # One that lost an input or its function is no business of this column.
             with suppress(LanceNamespaceError):
-                found[name] = find_feature_column(dataset, name)
-        return {name: other for name, other in found.items() if name not in own}
+                found.append(find_feature_column(dataset, name))
+        return [other for other in found if other.path not in own]
 
 
 def _live_row_ids(dataset: Any, fragment: Any, row_ids: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:

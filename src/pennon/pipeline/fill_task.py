@@ -5,15 +5,18 @@ Executors import this module: nothing of Lance is imported before a Python worke
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.planning import Unit
-from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target
+from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target, positions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pennon.pipeline.checkpoints import Checkpoints
-    from pennon.pipeline.filling import Compute
+    from pennon.pipeline.filling import Compute, Errors
 
 _SAMPLE_ROWS = 3
 
@@ -61,6 +64,8 @@ class FillTask:
     sizes: Sizes
     checkpoint_path: str
     groups: tuple[tuple[Unit, ...], ...] = field(repr=False)
+    #: Tells this run of the tasks from others, so that it can be stopped.
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __call__(self, number: int) -> dict[str, Any]:
         """Fill the fragments of one group; a failure of the function is told, not raised: Spark would try it again."""
@@ -83,11 +88,18 @@ class FillTask:
         from pennon.pipeline.computing import computing
 
         dataset = self.source.open()
-        pace = Pace(self.sizes, self._most_rows())
+        pace = Pace(self.sizes, *self._call_rows())
         with computing(self.work, dataset.schema) as compute:
+
+            def compute_on(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
+                # Spark ends a cancelled task seconds later, and what it computes until then is computed twice.
+                if checkpoints.is_stopped(self.run):
+                    raise RuntimeError("The run was stopped.")
+                return compute(batch)
+
             for unit in self.groups[number]:
                 if not is_receipt_for(checkpoints.receipt(unit.input_signature), unit):
-                    fragment = self._fragment(dataset, unit, checkpoints, compute, pace)
+                    fragment = self._fragment(dataset, unit, checkpoints, compute_on, pace)
                     fragment.fill(self.source.home, self.source.options or None)
 
     def _fragment(self, dataset: Any, unit: Unit, checkpoints: Any, compute: Compute, pace: Pace) -> Fragment:
@@ -95,14 +107,16 @@ class FillTask:
         inputs = work.expression if work.expression is not None else list(work.inputs)
         return Fragment(dataset, unit, inputs, list(work.targets), self.sizes, checkpoints, compute, pace, Meter())
 
-    def _most_rows(self) -> int:
-        """Return how many rows a call may take: those of a checkpoint, and no more than the function wants."""
+    def _call_rows(self) -> tuple[int, int]:
+        """Return how many rows a call takes, at least and at most: as many as its author says, if a checkpoint can."""
         from pennon.functions.envelope import read_envelope
 
         most = min(self.sizes.batch_rows, self.sizes.most_checkpoint_rows)
         if self.work.function is None:
-            return most
-        return min(most, read_envelope(self.work.function).options.batch_size or most)
+            return 1, most
+        envelope = read_envelope(self.work.function)
+        most = min(most, envelope.options.batch_size or most)
+        return most if envelope.options.batch_size and envelope.kind != "scalar" else 1, most
 
 
 def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
@@ -143,6 +157,7 @@ def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
     stop = min(unit.todo[0][1], start + _SAMPLE_ROWS)
     fragment = dataset.get_fragment(unit.fragment_id)
     options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
-    scanner = dataset.scanner(fragments=[fragment], columns=inputs, offset=start, limit=stop - start, **options)
-    table = scanner.to_table().select(range(len(inputs))).combine_chunks()
+    columns = list(dict.fromkeys(inputs))
+    scanner = dataset.scanner(fragments=[fragment], columns=columns, offset=start, limit=stop - start, **options)
+    table = scanner.to_table().select(positions(inputs)).combine_chunks()
     return table.to_batches()[0]

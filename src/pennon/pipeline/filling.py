@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pennon.functions.failures import FunctionFailedError
 from pennon.lake.spans import Mask, runs_of, spans_of
 from pennon.pipeline.results import Results, with_errors
 
@@ -27,6 +28,9 @@ _EXPRESSION = "out0"
 _FIRST_ROWS = 8
 _GROWTH = 8
 _SHORTEST_CALL = 0.05
+_LONGEST_CALL = 10.0
+_BETTER = 1.25
+_RESULT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Sizes:
     """How much is read, computed and kept at a time."""
 
     batch_rows: int = 32768
-    batch_bytes: int = 64 * 1024 * 1024
+    batch_bytes: int = 32 * 1024 * 1024
     #: Results are kept when this much time went into them, and they are at least so many.
     checkpoint_seconds: float = 0.1
     least_checkpoint_rows: int = 1
@@ -186,8 +190,7 @@ class Fragment:
         """Return what to read: the inputs first, if they are needed, then the present content."""
         if isinstance(self.inputs, str):
             return {**({_EXPRESSION: self.inputs} if computes else {}), **{root: f"`{root}`" for root in keeps}}
-        inputs = self.inputs if computes else []
-        return [*inputs, *(root for root in keeps if root not in inputs)]
+        return list(dict.fromkeys([*(self.inputs if computes else []), *keeps]))
 
     def _keeps(self) -> bool:
         """Tell whether the present content is needed: for rows that are not computed, or beside a nested column."""
@@ -225,13 +228,17 @@ class Fragment:
     def _compute(self, at: int, piece: pa.RecordBatch, results: Results) -> None:
         """Compute what is missing of some rows."""
         wanted = np.flatnonzero(results.missing[at : at + piece.num_rows])
-        inputs = piece.select(range(1 if isinstance(self.inputs, str) else len(self.inputs)))
+        inputs = piece.select([0] if isinstance(self.inputs, str) else positions(self.inputs))
         if len(wanted) < piece.num_rows:
             inputs = inputs.take(pa.array(wanted))
         if not len(wanted):
             return
         began = time.perf_counter()
-        computed = self._call(inputs)
+        try:
+            computed = self._call(inputs)
+        except FunctionFailedError as error:
+            error.place = self._place(None if error.row is None else int(wanted[error.row]) + at)
+            raise
         seconds = time.perf_counter() - began
         size = 0
         for start, (values, errors) in computed:
@@ -250,24 +257,56 @@ class Fragment:
         size = -(-inputs.num_rows // self.sizes.threads)
         starts = range(0, inputs.num_rows, size)
         with ThreadPoolExecutor(self.sizes.threads) as threads:
-            outcomes = threads.map(lambda start: self.compute(inputs.slice(start, size)), starts)
+            outcomes = threads.map(lambda start: self._call_piece(inputs.slice(start, size), start), starts)
             return list(zip(starts, outcomes, strict=True))
+
+    def _call_piece(self, piece: pa.RecordBatch, start: int) -> tuple[pa.RecordBatch, Errors]:
+        try:
+            return self.compute(piece)
+        except FunctionFailedError as error:
+            error.row = None if error.row is None else error.row + start
+            raise
+
+    def _place(self, row: int | None) -> str:
+        """Return where a row is, in words."""
+        fragment = f"fragment {self.unit.fragment_id}"
+        if row is None:
+            return f"a batch of {fragment}"
+        row_id = self._scan(row, row + 1, [], with_row_id=True).to_table().column("_rowid")[0]
+        return f"row {row} of {fragment} (row id {row_id})"
+
+
+def positions(inputs: list[str]) -> list[int]:
+    """Return where the inputs of a function are among the columns that are read, each of them once."""
+    read = list(dict.fromkeys(inputs))
+    return [read.index(path) for path in inputs]
 
 
 class Pace:
     """How many rows a function is given at once.
 
-    A call takes about as long as a checkpoint is worth, and its results are no larger than a batch may be.
+    A call should take about as long as a checkpoint is worth. One that takes longer, because a call costs something
+    whatever it is given, gets more rows as long as that makes it faster. Its results are no larger than a cache holds.
     """
 
-    def __init__(self, sizes: Sizes, most: int) -> None:
+    def __init__(self, sizes: Sizes, least: int, most: int) -> None:
         self._seconds = max(sizes.checkpoint_seconds, _SHORTEST_CALL)
-        self._bytes = sizes.batch_bytes
+        self._bytes = min(sizes.batch_bytes, _RESULT_BYTES)
+        self._least = least
         self._most = most
-        self.rows = min(_FIRST_ROWS, most)
+        self.rows = max(least, min(_FIRST_ROWS, most))
+        self._tried: tuple[int, float] = (self.rows, 0.0)  # the size that was left for a larger one, and its speed
 
     def learn(self, rows: int, seconds: float, size: int) -> None:
         """Take in how long a call took, and how large its results were."""
-        in_time = int(rows * self._seconds / max(seconds, 1e-6))
+        if rows < self.rows:
+            return  # the end of a batch tells little
+        speed = rows / max(seconds, 1e-6)
+        if seconds < self._seconds:
+            wanted = min(int(speed * self._seconds), rows * _GROWTH)
+        elif seconds < _LONGEST_CALL and speed > _BETTER * self._tried[1]:
+            self._tried, wanted = (rows, speed), 2 * rows
+        else:
+            wanted = min(rows, self._tried[0])
         in_size = rows * self._bytes // max(size, 1)
-        self.rows = max(1, min(in_time, in_size, self.rows * _GROWTH, self._most))
+        self.rows = max(1, min(max(wanted, self._least), in_size, self._most))

@@ -34,11 +34,11 @@ class Round:
     committer: FillCommitter
     task: FillTask
     committed: int = 0
+    commits: int = 0
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every fragment of the plan was committed."""
-        return self.committed == len(self.plan.units)
+    def is_all(self, newest: int) -> bool:
+        """Tell whether every fragment of the plan was committed, and nobody else had a part in the newest version."""
+        return self.committed == len(self.plan.units) and newest == self.plan.version + self.commits
 
     @property
     def error_policy(self) -> ErrorPolicy:
@@ -48,13 +48,18 @@ class Round:
 
 
 def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:
-    """Share fragments out among tasks, so that each has about as much to do; none has more rows than is allowed."""
-    if most_rows is not None:
-        count = max(count, -(-sum(unit.count for unit in units) // most_rows))
+    """Share fragments out among tasks, so that each has about as much to do; none has more rows than allowed.
+
+    Only a fragment alone may have more: it is not divided.
+    """
     groups: list[list[Unit]] = [[] for _ in range(min(count, len(units)))]
     loads = [0] * len(groups)
     for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
         lightest = loads.index(min(loads))
+        if most_rows is not None and loads[lightest] and loads[lightest] + unit.count > most_rows:
+            lightest = len(groups)
+            groups.append([])
+            loads.append(0)
         groups[lightest].append(unit)
         loads[lightest] += unit.count
     return tuple(tuple(sorted(group, key=lambda unit: unit.fragment_id)) for group in groups)

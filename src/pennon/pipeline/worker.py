@@ -32,8 +32,20 @@ logger = logging.getLogger("pennon.worker")
 _HEARTBEAT_SECONDS = 5.0
 _TRIGGER_SECONDS = 1.0
 _BUSY_SECONDS = 5.0
-#: Errors on executors after which trying again may help.
-_PASSING = frozenset({"PythonWorkerDied", "ConnectionError", "TimeoutError", "ServiceUnavailableError"})
+#: Errors of executors, or of a driver of Spark that died, after which trying again may help.
+_PASSING = frozenset(
+    {
+        "PythonWorkerDied",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "BrokenPipeError",
+        "Py4JNetworkError",
+        "Py4JError",
+        "TimeoutError",
+        "ServiceUnavailableError",
+    }
+)
 
 
 class Runner(Protocol):
@@ -153,7 +165,8 @@ def failure_of(error: Exception, phase: str) -> dict[str, Any]:
         kind, message, retryable = error.kind, error.message, error.kind in _PASSING
     else:
         kind, message = type(error).__name__, str(error) or type(error).__name__
-        retryable = isinstance(error, (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError))
+        passing = (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError)
+        retryable = isinstance(error, passing) or kind in _PASSING
     return {"phase": phase, "type": kind, "message": message, "retryable": retryable}
 
 

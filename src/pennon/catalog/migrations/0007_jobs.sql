@@ -71,12 +71,12 @@ CREATE INDEX column_errors_by_column ON column_errors (table_id, branch, column_
 CREATE INDEX column_errors_by_job ON column_errors (job_id, id);
 CREATE TABLE column_fills (
     table_id TEXT NOT NULL REFERENCES tables (id) ON DELETE CASCADE,
-    field_id INTEGER NOT NULL,
+    column_key {key} NOT NULL,
     signature {key} NOT NULL,
     branch {key} NOT NULL,
     fragment_id BIGINT NOT NULL,
     version BIGINT NOT NULL,
     state BYTEA NOT NULL,
-    PRIMARY KEY (table_id, field_id, signature, branch)
+    PRIMARY KEY (table_id, column_key, signature, branch)
 );
-CREATE INDEX column_fills_by_fragment ON column_fills (table_id, branch, field_id, fragment_id);
+CREATE INDEX column_fills_by_fragment ON column_fills (table_id, branch, column_key, fragment_id);

@@ -1,0 +1,48 @@
+"""Backfills while rows come, go and change and processes die: the end is that of a quiet run, without double work."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.fill_storm import BOLTS, TASKS, forecast, run_storm
+from tests.clients.lakes import Lake
+from tests.support.server import PennonProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+WORKER = {
+    "PENNON_WORKERS": "1",
+    "PENNON_WORKER_WARM": "true",
+    "PENNON_JOB_LEASE_SECONDS": "2",
+    "PENNON_CHECKPOINT_SECONDS": "0",
+    "PENNON_SPARK_MASTER": f"local[{TASKS},4]",
+}
+#: Which of the short runs see a process die that takes Spark with it.
+BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",), 17: ("kill_worker",)}
+
+
+@pytest.fixture(scope="module")
+def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A server with a worker, for all storms: starting Spark takes long."""
+    with PennonProcess(tmp_path_factory.mktemp("stormy"), env=WORKER) as server:
+        yield Lake(server)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_backfill_ends_as_in_calm_weather(stormy: Lake, tmp_path: Path, seed: int) -> None:
+    run_storm(stormy, forecast(seed, gusts=1, bolts=BOLTS_OF.get(seed, ())), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_a_backfill_ends_as_in_calm_weather_for_long(stormy: Lake, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 (a test that can be repeated)
+    bolts = tuple(chance.choices(BOLTS, k=chance.choice([0, 0, 1, 2])))
+    run_storm(stormy, forecast(seed, gusts=chance.randint(1, 3), bolts=bolts), tmp_path)

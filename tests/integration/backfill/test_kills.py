@@ -1,0 +1,93 @@
+"""A backfill goes on where it was after its worker, or the whole server, was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import pennon
+from tests.integration.backfill.calls import CallLog
+from tests.integration.backfill.conftest import WORKER, NewSheet
+from tests.integration.backfill.sheets import Sheet, ended, slow, wait_until
+from tests.support.server import PennonProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENV = {**WORKER, "PENNON_JOB_LEASE_SECONDS": "2"}
+FRAGMENTS, SIZE, BATCH = 4, 20, 5
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+    """A server that tests may kill, with a lease that soon runs out."""
+    with PennonProcess(tmp_path_factory.mktemp("mortal"), env=ENV) as server:
+        yield server
+
+
+def children_of(server: PennonProcess) -> dict[int, bytes]:
+    """Return the processes that a server started, with their commands; each is told by whom it was started."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b"pennon." in command and str(server.pid).encode() in command.split(b"\0"):
+            found[int(path.parent.name)] = command
+    return found
+
+
+def worker_of(server: PennonProcess) -> int:
+    """Return the process id of a server's worker."""
+    (worker,) = (pid for pid, command in children_of(server).items() if b"pennon.cli.worker" in command)
+    return worker
+
+
+def begin(new_sheet: NewSheet, log: CallLog, server: PennonProcess, *, again: bool) -> tuple[Sheet, str]:
+    """Begin to fill a table, or to fill it again, and return, with the job's id, when half of it is computed."""
+    sheet = new_sheet(FRAGMENTS * SIZE, FRAGMENTS, server)
+    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=BATCH)})
+    if again:
+        sheet.fill()
+    before = sum(log.counts().values())
+    job = sheet.table.backfill_async("y", concurrency=2, commit_granularity=1, mode="all" if again else "default")
+    wait_until(lambda: sum(log.counts().values()) - before >= FRAGMENTS * SIZE // 2, "half of the rows")
+    return sheet, job.id
+
+
+def check(sheet: Sheet, server: PennonProcess, job_id: str) -> None:
+    """Insist that the job ends well, and repeated no more than the batch that each task was at."""
+    job = ended(pennon.connect(server.url).job(job_id))
+    assert job.state == "done", job.failure
+    assert sheet.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
+    assert sheet.state() == (FRAGMENTS * SIZE, 0, 0, 0)
+    calls = sheet.log.new()
+    assert set(calls) == set(range(FRAGMENTS * SIZE))
+    assert len(calls) - len(set(calls)) <= 2 * BATCH
+    kinds = job.events()["kind"].to_pylist()
+    assert "taken_over" in kinds
+    assert kinds.count("committed") == FRAGMENTS
+    assert sheet.checkpoints() == []
+
+
+def test_a_killed_worker_is_replaced_and_its_job_goes_on(
+    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+) -> None:
+    sheet, job_id = begin(new_sheet, log, mortal, again=False)
+    os.kill(worker_of(mortal), signal.SIGKILL)
+    check(sheet, mortal, job_id)
+
+
+def test_a_killed_server_is_started_again_and_its_job_goes_on(
+    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+) -> None:
+    sheet, job_id = begin(new_sheet, log, mortal, again=True)
+    mortal.kill()
+    wait_until(lambda: not children_of(mortal), "the end of its processes")
+    mortal.start()
+    check(sheet, mortal, job_id)

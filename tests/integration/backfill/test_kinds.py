@@ -1,0 +1,230 @@
+"""Functions of every kind fill columns of every type."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+import pennon
+from tests.integration.backfill.calls import CallLog, note
+from tests.integration.backfill.conftest import NewSheet
+from tests.integration.backfill.sheets import new_name, slow, tenfold
+from tests.support.rest import RestClient
+
+
+class Parts(NamedTuple):
+    tens: int
+    text: str
+
+
+def test_a_batch_function_gets_arrays(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": slow(log, 0.0)})
+    assert sheet.fill() == list(range(20))
+    assert sheet.values() == {number: number * 1000 for number in range(20)}
+
+
+def test_a_record_batch_function_gets_named_columns(new_sheet: NewSheet) -> None:
+    @pennon.udf(data_type=pa.int64(), input_columns=["x", "id"])
+    def total(batch: pa.RecordBatch) -> pa.Array:
+        assert batch.schema.names == ["x", "id"]
+        return pa.array([row["x"] + row["id"] for row in batch.to_pylist()], pa.int64())
+
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": total})
+    sheet.fill()
+    assert sheet.values() == {number: number * 101 for number in range(20)}
+
+
+def test_a_class_is_set_up_once_a_process(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    class Model:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def setup(self) -> None:
+            note(path, os.getpid())
+
+        def __call__(self, x: int) -> int:
+            return x * self.factor
+
+    sheet = new_sheet(40, 4)
+    sheet.table.add_columns({"y": pennon.udf(Model).constructed_with(7)})
+    sheet.fill(task_size=10)
+    assert sheet.values() == {number: number * 700 for number in range(40)}
+    # Whether a process is set up when the function is tried or when it computes, it is so only once.
+    assert set(log.counts().values()) <= {1}
+
+
+def test_several_columns_are_filled_together(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    @pennon.udf
+    def take_apart(id: int, x: int) -> Parts:  # noqa: A002
+        note(path, id)
+        return Parts(x // 10, str(x))
+
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({("tens", "text"): take_apart})
+    assert sheet.fill("text") == list(range(20))
+    assert sheet.values("tens") == {number: number * 10 for number in range(20)}
+    assert sheet.values("text") == {number: str(number * 100) for number in range(20)}
+    assert (sheet.state("tens"), sheet.state("text")) == ((20, 0, 0, 0), (20, 0, 0, 0))
+    assert sheet.fill("tens") == []
+    sheet.update("id = 3", 5)
+    assert sheet.fill("tens") == [3]
+    assert (sheet.values("tens")[3], sheet.values("text")[3]) == (0, "5")
+    sheet.compact()
+    assert (sheet.fill("tens"), sheet.fill("text")) == ([], [])
+
+
+def nested(new_sheet: NewSheet) -> Any:
+    """Return a table with a column of structs, some of them null."""
+    sheet = new_sheet(1)
+    name = new_name()
+    places = [None if number % 5 == 4 else {"a": number, "b": None} for number in range(20)]
+    kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    data = pa.table({"id": pa.array(range(20), pa.int64()), "s": pa.array(places, kind)})
+    sheet.db.create_table(name, data)
+    return type(sheet)(sheet.db, sheet.lance.lake, sheet.lance.client, sheet.log, name)
+
+
+def test_a_nested_field_is_an_input(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    @pennon.udf(input_columns=["id", "s.a"])
+    def twice(id: int, a: int | None) -> int | None:  # noqa: A002
+        note(path, id)
+        return None if a is None else 2 * a
+
+    sheet = nested(new_sheet)
+    sheet.table.add_columns({"y": twice})
+    assert sheet.fill() == list(range(20))
+    assert sheet.values() == {number: None if number % 5 == 4 else 2 * number for number in range(20)}
+
+
+def test_a_nested_field_is_filled(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    @pennon.udf(input_columns=["id", "s.a"])
+    def twice(id: int, a: int | None) -> int | None:  # noqa: A002
+        note(path, id)
+        return None if a is None else 2 * a
+
+    sheet = nested(new_sheet)
+    sheet.table.alter_columns({"path": "s.b", "function": twice})
+    assert sheet.fill("s.b", where="id < 10") == list(range(10))
+    assert sheet.fill("s.b") == list(range(10, 20))
+    expected = {n: None if n % 5 == 4 else {"a": n, "b": 2 * n} for n in range(20)}
+    assert sheet.values("s") == expected
+    assert sheet.state("s.b") == (20, 0, 0, 0)
+    assert sheet.fill("s.b") == []
+    sheet.table.add_columns({"y": tenfold(log, input_columns=["id", "id"])})
+    sheet.fill("y")
+    assert sheet.values("s") == expected
+    assert sheet.values("y") == {number: number * 10 for number in range(20)}
+    assert sheet.state("s.b") == (20, 0, 0, 0)
+
+
+def test_an_expression_is_filled_and_goes_stale(new_sheet: NewSheet) -> None:
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": pennon.computed("x * 10 + 1")})
+    assert sheet.state() == (0, 0, 0, 20)
+    sheet.fill()
+    sheet.update("id = 3", 5)
+    assert sheet.state() == (19, 0, 1, 0)
+    job = sheet.table.backfill("y", progress=False)
+    assert job.counters["rows_computed"] == 1
+    assert sheet.values() == {key: number * 10 + 1 for key, number in sheet.numbers().items()}
+
+
+def test_a_plain_pickle_is_called_for_each_row(new_sheet: NewSheet, rest: RestClient) -> None:
+    virtual = {
+        "input_columns": ["x"],
+        "outputs": [{"column": "y", "struct_field": "", "data_type": {"type": "float64"}, "nullable": True}],
+        "image": "",
+        "udf": base64.b64encode(pickle.dumps(abs)).decode(),
+        "udf_name": "abs",
+        "udf_version": "1",
+    }
+    sheet = new_sheet(10)
+    sheet.update("id = 3", -5)
+    rest.post(f"{sheet.route}/add_columns", {"new_columns": [{"name": "y", "virtual_column": virtual}]})
+    sheet.fill()
+    assert sheet.values() == {key: float(abs(number)) for key, number in sheet.numbers().items()}
+
+
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TYPES: list[tuple[str, pa.DataType, Any]] = [
+    ("embedding", pa.list_(pa.float32(), 4), [1.0, 2.0, 3.0, 4.0]),
+    ("string", pa.string(), "grün"),
+    ("struct", pa.struct([("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))]), {"s": {"a": 1, "b": None}}),
+    ("list", pa.list_(pa.string()), ["a", "b"]),
+    ("timestamp", pa.timestamp("us", "UTC"), WHEN),
+    ("binary", pa.binary(), b"\\x00\\xff"),
+    ("bool", pa.bool_(), True),
+    ("half", pa.float16(), 1.5),
+    ("small", pa.uint8(), 200),
+    ("decimal", pa.decimal128(10, 2), None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), [case[1:] for case in TYPES], ids=[case[0] for case in TYPES])
+def test_values_of_every_type_are_kept(new_sheet: NewSheet, kind: pa.DataType, value: Any) -> None:
+    @pennon.udf(data_type=kind)
+    def constant(id: int) -> Any:  # noqa: A002
+        return value if id % 2 else None
+
+    sheet = new_sheet(6, 2)
+    columns: Any = {("y",) if pa.types.is_struct(kind) else "y": constant}
+    sheet.table.add_columns(columns)
+    sheet.fill(where="id < 4")
+    sheet.fill()
+    inner = kind.field(0).type if pa.types.is_struct(kind) else kind
+    expected = value["s"] if pa.types.is_struct(kind) else value
+    assert sheet.open().schema.field("y").type == inner
+    assert sheet.values() == {number: expected if number % 2 else None for number in range(6)}
+    sheet.compact()
+    assert sheet.state() == (6, 0, 0, 0)
+
+
+def test_a_function_without_inputs_is_called_for_each_row(new_sheet: NewSheet) -> None:
+    @pennon.udf
+    def seven() -> int:
+        return 7
+
+    sheet = new_sheet(10, 2)
+    sheet.table.add_columns({"y": seven})
+    sheet.fill()
+    assert set(sheet.values().values()) == {7}
+    assert sheet.state() == (10, 0, 0, 0)
+
+
+def test_rows_of_a_table_without_stable_ids_are_known_by_fragment(new_sheet: NewSheet, log: CallLog) -> None:
+    import lance
+
+    from tests.integration.backfill.sheets import Sheet, rows
+
+    base = new_sheet(1)
+    name = new_name()
+    folder = base.folder.parent / f"{name}-files"
+    lance.write_dataset(rows(0, 20), str(folder), max_rows_per_file=10)
+    base.db._transport.post(f"/v1/table/{name}/register", {"location": folder.name}, idempotency_key=None)
+    sheet = Sheet(base.db, base.lance.lake, base.lance.client, log, name)
+    sheet.table.add_columns({"y": tenfold(log)})
+    assert sheet.table.column_state("y").granularity == "fragment"
+    assert sheet.table.backfill("y", dry_run=True).granularity == "fragment"
+    assert sheet.fill(where="id < 5") == list(range(5))
+    assert sheet.fill() == list(range(5, 20))
+    sheet.add(20, 25)
+    assert sheet.fill() == list(range(20, 25))
+    sheet.update("id = 3", 5)
+    assert 3 in sheet.fill()
+    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}

@@ -1,0 +1,253 @@
+"""Every field of a request has its effect, or is refused with the reason before there is a job."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidTableStateError
+
+import pennon
+from pennon.client import Job, JobTimedOutError
+from tests.integration.backfill.calls import CallLog, note
+from tests.integration.backfill.conftest import NewSheet
+from tests.integration.backfill.sheets import Sheet, ended, slow, tenfold, wait_until
+from tests.support.rest import RestClient
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "code"),
+    [
+        ({"column": "nothing"}, 404, 12),
+        ({"column": "x"}, 400, 13),
+        ({"column": ""}, 400, 13),
+        ({"read_version": 99}, 404, 11),
+        ({"branch": "nowhere"}, 404, 22),
+        ({"mode": "some"}, 400, 13),
+        ({"where": "id <"}, 400, 13),
+        ({"where": "nothing = 1"}, 404, 12),
+        ({"concurrency": 0}, 400, 13),
+        ({"intra_applier_concurrency": -1}, 400, 13),
+        ({"task_size": 0}, 400, 13),
+        ({"num_frags": 0}, 400, 13),
+        ({"checkpoint_size": 0}, 400, 13),
+        ({"min_checkpoint_size": 10, "max_checkpoint_size": 5}, 400, 13),
+        ({"checkpoint_size": 3, "min_checkpoint_size": 10}, 400, 13),
+        ({"batch_checkpoint_flush_interval_seconds": -1.0}, 400, 13),
+        ({"commit_granularity": 0}, 400, 13),
+        ({"cluster": "moon"}, 400, 13),
+        ({"manifest": "not json"}, 400, 13),
+        ({"manifest": '["list"]'}, 400, 13),
+        ({"manifest": '{"pip": "numpy"}'}, 400, 13),
+        ({"manifest": '{"env_vars": ["A=1"]}'}, 400, 13),
+        ({"priority": 5000}, 400, 13),
+        ({"timeout_seconds": 0}, 400, 13),
+        ({"cascade": "yes"}, 400, 13),
+        ({"concurrency": "many"}, 400, 13),
+    ],
+    ids=str,
+)
+def test_a_wrong_request_makes_no_job(
+    shared: Sheet, rest: RestClient, wrong: dict[str, Any], status: int, code: int
+) -> None:
+    answer = rest.post(f"{shared.route}/backfill_column", {"column": "y", **wrong}, expect=status)
+    assert answer["code"] == code, answer
+    assert shared.db.jobs(table=shared.name) == []
+
+
+@pytest.fixture(scope="module")
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sheet:
+    """A table with a column that nobody fills."""
+    from tests.clients.lakes import Lake
+    from tests.integration.backfill.sheets import new_name, rows
+
+    log = CallLog(tmp_path_factory.mktemp("shared") / "calls")
+    server = request.getfixturevalue("spark_server")
+    db, lake, name = pennon.connect(server.url), Lake(server), new_name()
+    db.create_table(name, rows(0, 10))
+    sheet = Sheet(db, lake, lake.connect(), log, name)
+    sheet.table.add_columns({"y": tenfold(log)})
+    return sheet
+
+
+def test_a_plan_is_told_and_nothing_done(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
+    sheet = new_sheet(40, 4)
+    sheet.table.add_columns({"y": tenfold(log), "z": slow(log, 0.0, batch_size=4)})
+    answer = rest.post(f"{sheet.route}/backfill_column", {"column": "y", "dry_run": True, "where": "id < 15"})
+    assert (answer["rows"], answer["fragments"], answer["udf_calls"]) == (15, 2, 15)
+    assert answer["bytes"] > 0
+    plan = sheet.table.backfill("z", dry_run=True, num_frags=3)
+    assert (plan.rows, plan.fragments, plan.udf_calls) == (30, 3, 9)
+    assert sheet.db.jobs(table=sheet.name) == []
+    assert log.counts() == {}
+    assert sheet.checkpoints() == []
+
+
+def chain(sheet: Sheet, log: CallLog) -> None:
+    """Give a table columns of which one is computed from the other."""
+    path = log.path
+
+    @pennon.udf
+    def more(id: int, y: int) -> int:  # noqa: A002
+        note(path, id + 1000)
+        return y + 1
+
+    sheet.table.add_columns({"y": tenfold(log), "z": more})
+
+
+def test_a_column_is_not_filled_from_one_that_is_not(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(10)
+    chain(sheet, log)
+    with pytest.raises(InvalidTableStateError, match="'z' is computed from 'y', of which 10 rows are missing"):
+        sheet.fill("z")
+    with pytest.raises(InvalidTableStateError, match="'y'"):
+        sheet.table.backfill("z", dry_run=True)
+    assert sheet.db.jobs(table=sheet.name) == []
+
+
+def test_a_cascade_fills_first_what_comes_first(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 2)
+    chain(sheet, log)
+    assert sheet.table.backfill("z", cascade=True, dry_run=True).before == ("y",)
+    assert sheet.fill("z", cascade=True) == [*range(20), *range(1000, 1020)]
+    assert sheet.values("z") == {number: number * 1000 + 1 for number in range(20)}
+    assert sheet.checkpoints() == []
+    sheet.update("id = 3", 7)
+    assert sheet.fill("z", cascade=True) == [3, 1003]
+    assert sheet.values("z")[3] == 71
+
+
+def test_one_job_of_a_column_runs_at_a_time(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
+    first = sheet.table.backfill_async("y", concurrency=1)
+    wait_until(log.counts, "a first batch")
+    second = sheet.table.backfill_async("y")
+    assert sheet.table.column_state("y").active_job == first.id
+    assert second.refresh().state == "pending"
+    assert second.waiting_for != ""
+    first.wait(progress=False)
+    assert second.wait(progress=False).counters["rows_computed"] == 0
+    assert log.new() == list(range(20))
+
+
+def claimed(job: Job) -> datetime:
+    """Return when a worker took a job."""
+    return _moment(job, "claimed")
+
+
+def _moment(job: Job, kind: str) -> datetime:
+    (found,) = (event["at"] for event in job.events().to_pylist() if event["kind"] == kind)
+    moment: datetime = found
+    return moment
+
+
+def test_the_more_important_job_goes_first(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(10)
+    sheet.table.add_columns({"y": slow(log, 0.3, batch_size=5)})
+    running = sheet.table.backfill_async("y", mode="all")
+    wait_until(log.counts, "a first batch")
+    low = sheet.table.backfill_async("y", mode="all", priority=-5)
+    high = sheet.table.backfill_async("y", mode="all", priority=5)
+    for job in (running, low, high):
+        ended(job)
+    assert claimed(running) < claimed(high) < claimed(low)
+
+
+def test_commits_come_in_groups_of_the_asked_size(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(50, 5)
+    sheet.table.add_columns({"y": tenfold(log), "z": tenfold(log, 3)})
+    before = sheet.open().version
+    sheet.fill("y", commit_granularity=2)
+    assert sheet.open().version == before + 3
+    sheet.fill("z", commit_granularity=1)
+    assert sheet.open().version == before + 8
+
+
+def test_calls_overlap_within_a_task(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    def wait(id: pa.Array) -> pa.Array:  # noqa: A002
+        began = time.time_ns() // 1_000_000
+        time.sleep(0.3)
+        note(path, began, time.time_ns() // 1_000_000)
+        return id
+
+    sheet = new_sheet(64)
+    sheet.table.add_columns({"y": pennon.udf(data_type=pa.int64(), kind="batch", batch_size=16)(wait)})
+    sheet.table.backfill("y", concurrency=1, intra_applier_concurrency=4, progress=False)
+    assert sheet.values() == {number: number for number in range(64)}
+    moments = sorted(log.counts().elements())
+    # Had they come one after the other, a call's end would stand between the beginnings of any two.
+    assert moments[3] - moments[0] < 300
+
+
+def test_a_function_fails_the_same_among_several_calls(new_sheet: NewSheet, log: CallLog) -> None:
+    from pennon.functions import ErrorPolicy
+    from tests.integration.backfill.sheets import failing_on
+
+    sheet = new_sheet(40)
+    sheet.table.add_columns({"y": failing_on(log, [7, 31], ErrorPolicy.skip())})
+    sheet.fill(concurrency=1, intra_applier_concurrency=4)
+    assert sheet.state() == (38, 2, 0, 0)
+    assert sorted(sheet.table.errors("y")["error_message"].to_pylist()) == ["row 31 is bad", "row 7 is bad"]
+
+
+def test_small_tasks_and_checkpoints_come_to_the_same(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(60, 6)
+    sheet.table.add_columns({"y": tenfold(log), "z": tenfold(log, 10)})
+    assert sheet.fill("y", task_size=10, concurrency=3, checkpoint_size=3) == list(range(60))
+    options = {"min_checkpoint_size": 2, "max_checkpoint_size": 4, "batch_checkpoint_flush_interval_seconds": 0.0}
+    assert sheet.fill("z", **options) == list(range(60))
+    assert sheet.values("y") == sheet.values("z") == {number: number * 1000 for number in range(60)}
+    assert sheet.checkpoints() == []
+
+
+def test_the_default_cluster_has_a_name(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(5)
+    sheet.table.add_columns({"y": tenfold(log)})
+    assert sheet.fill(cluster="default") == list(range(5))
+
+
+def test_a_job_that_takes_too_long_times_out(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(40)
+    sheet.table.add_columns({"y": slow(log, 1.0, batch_size=5)})
+    with pytest.raises(JobTimedOutError, match="timeout_seconds") as caught:
+        sheet.fill(timeout=1.0)
+    assert caught.value.job.state == "timed_out"
+    assert sheet.state() == (0, 0, 0, 40)
+
+
+def test_a_paused_job_goes_on_where_it_was(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(40, 2)
+    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
+    job = sheet.table.backfill_async("y", concurrency=1)
+    wait_until(lambda: sum(log.counts().values()) >= 10, "two batches")
+    job.pause()
+    wait_until(lambda: job.refresh().state == "paused", "the job to rest")
+    assert sheet.table.column_state("y").active_job == job.id
+    assert job.resume() == "resumed"
+    job.wait(progress=False)
+    assert sheet.values() == {number: number * 1000 for number in range(40)}
+    counts = log.counts()
+    assert sum(counts.values()) - len(counts) <= 5
+    assert sheet.checkpoints() == []
+
+
+def test_rows_added_later_are_filled_unasked(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(10)
+    sheet.table.add_columns({"y": tenfold(log, auto_backfill=True)})
+    wait_until(lambda: sheet.state() == (10, 0, 0, 0), "the first rows filled")
+    for start in range(10, 40, 10):
+        sheet.add(start, start + 10)
+    sheet.update("id = 3", 5)
+    wait_until(lambda: sheet.state() == (40, 0, 0, 0), "the later rows filled")
+    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
+    jobs = sheet.db.jobs(table=sheet.name)
+    spans = sorted((claimed(ended(job)), _moment(job, "done")) for job in jobs)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    assert sum(log.counts().values()) <= 42
