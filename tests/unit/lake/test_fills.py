@@ -172,7 +172,7 @@ def fragment(*files: tuple[str, list[int]], rows: int = 10) -> Any:
 
 
 COLUMN = FeatureColumn(
-    "y", (Output("y", 3, pa.int64(), "", frozenset({3})),), ("x",), frozenset({1}), digest="f", name="f", version=""
+    "y", (Output("y", "3", pa.int64(), "", frozenset({3})),), ("x",), frozenset({1}), digest="f", name="f", version=""
 )
 
 
