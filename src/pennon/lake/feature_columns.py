@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
-from pennon.lake.field_paths import find_field, split_path
+from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY
 
 _WORD = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
@@ -93,8 +94,16 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
 
 
 def feature_columns(schema: pa.Schema) -> list[str]:
-    """Return the top-level columns that something fills."""
-    return [field.name for field in schema if _is_feature(field)]
+    """Return the paths of the columns that something fills, also of those inside of others."""
+    return [path for path, field in _walk(schema, ()) if _is_feature(field)]
+
+
+def _walk(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.Field]]:
+    for field in fields:
+        names = (*above, field.name)
+        yield join_path(names), field
+        if pa.types.is_struct(field.type):
+            yield from _walk(field.type, names)
 
 
 def _is_feature(field: pa.Field) -> bool:
@@ -103,9 +112,15 @@ def _is_feature(field: pa.Field) -> bool:
 
 
 def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
-    """Return the inputs of a column that are feature columns themselves."""
-    roots = {split_path(path)[0] for path in column.inputs} - {output.root for output in column.outputs}
-    return [name for name in feature_columns(dataset.schema) if name in roots]
+    """Return the feature columns that a column is computed from: inputs, or parts of inputs, or what these are in."""
+    own = {output.path for output in column.outputs}
+    inputs = [split_path(path) for path in column.inputs]
+
+    def is_read(path: str) -> bool:
+        names = split_path(path)
+        return any(names[: len(taken)] == taken[: len(names)] for taken in inputs)
+
+    return [path for path in feature_columns(dataset.schema) if path not in own and is_read(path)]
 
 
 def _computed(dataset: Any, path: str, expression: str) -> FeatureColumn:

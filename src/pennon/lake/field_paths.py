@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,11 @@ def split_path(path: str) -> list[str]:
     if not segments:
         raise InvalidInputError("The field path is empty.")
     return segments
+
+
+def join_path(segments: Sequence[str]) -> str:
+    """Return the path that has these segments."""
+    return ".".join(f"`{name.replace('`', '``')}`" if set(name) & set(".`") else name for name in segments)
 
 
 def find_field(schema: pa.Schema, path: str) -> pa.Field:

@@ -39,6 +39,25 @@ KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
 _OWN = frozenset({"id", "identity", "context", "branch", "dry_run", "cascade", "priority", "mode"})
 _ERRORS = "column-errors"
+#: Those of geneva's manifests; what Pennon cannot install of them is refused by the worker.
+_MANIFEST_KEYS = frozenset(
+    [
+        "checksum",
+        "conda",
+        "conda_environment_path",
+        "env_vars",
+        "head_image",
+        "name",
+        "pip",
+        "pip_extra_index_urls",
+        "py_modules",
+        "requirements_path",
+        "skip_site_packages",
+        "version",
+        "worker_image",
+        "zips",
+    ]
+)
 _PAGE = 1000
 
 
@@ -236,6 +255,10 @@ def _check_manifest(text: str | None) -> None:
         manifest = None
     if not isinstance(manifest, dict):
         raise InvalidInputError("manifest must be the text of a JSON object; named manifests are not kept here.")
+    unknown = sorted(manifest.keys() - _MANIFEST_KEYS)
+    if unknown:
+        hint = suggest(unknown[0], _MANIFEST_KEYS)
+        raise InvalidInputError(f"The manifest has a key that is not known: {unknown[0]!r}.{hint}")
     for name, kind, words in (("pip", list, "a list"), ("py_modules", list, "a list"), ("env_vars", dict, "an object")):
         if not isinstance(manifest.get(name) or kind(), kind):
             raise InvalidInputError(f"The manifest's {name!r} must be {words}.")

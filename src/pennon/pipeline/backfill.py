@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -189,12 +190,20 @@ class Backfill:
 
     def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round) -> None:
         groups = group_units(current.plan.units, self._task_count(session), self._spec.get("task_size"))
-        task = FillTask(
-            current.task.source, current.task.work, current.task.sizes, current.task.checkpoint_path, groups
-        )
         current.checkpoints.forget_failures()
-        run = run_tasks(session, task, len(groups), group=self._job.id, environment=shipped)
         watch = Watch(self._lease, current, partial(self._commit, current))
+        at_once = self._spec.get("concurrency") or len(groups)
+        for start in range(0, len(groups), at_once):
+            task = replace(current.task, groups=groups[start : start + at_once])
+            self._run_at_once(session, shipped, current, task, watch)
+        for unit in current.plan.units:
+            current.checkpoints.forget_receipt(unit.input_signature)
+
+    def _run_at_once(
+        self, session: Session, shipped: Shipped | None, current: Round, task: FillTask, watch: Watch
+    ) -> None:
+        """Run tasks side by side, and commit what they finish."""
+        run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=shipped)
         try:
             poll = _POLL_SECONDS
             while not run.wait(poll):
@@ -211,8 +220,6 @@ class Backfill:
             watch.look(last=True)  # what is finished stays finished
             raise
         watch.look(last=True)
-        for unit in current.plan.units:
-            current.checkpoints.forget_receipt(unit.input_signature)
 
     def _task_count(self, session: Session) -> int:
         asked = self._spec.get("concurrency")

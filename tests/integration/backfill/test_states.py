@@ -270,3 +270,18 @@ def test_a_branch_is_filled_for_itself(new_sheet: NewSheet, log: CallLog) -> Non
     assert sheet.state(branch="dev") == (20, 0, 0, 0)
     assert sheet.fill() == list(range(10, 20))
     check(sheet)
+
+
+def test_a_column_that_takes_the_name_of_one_that_was_dropped_starts_without_values(
+    new_sheet: NewSheet, log: CallLog
+) -> None:
+    sheet = new_sheet(30, fragments=3)
+    sheet.table.add_columns({"y": tenfold(log)})
+    assert sheet.fill() == list(range(30))
+    sheet.table.drop_columns(["y"])
+    sheet.table.add_columns({"y": tenfold(log)})
+    assert sheet.state() == (0, 0, 0, 30)
+    sheet.compact()
+    assert sheet.state() == (0, 0, 0, 30)
+    assert sheet.fill() == list(range(30))
+    assert sheet.values() == {number: 1000 * number for number in range(30)}
