@@ -77,8 +77,8 @@ def forecast(seed: int, *, gusts: int, bolts: tuple[str, ...]) -> Forecast:
     moments = sorted(chance.uniform(0.02, 0.95) for _ in actions)
     return Forecast(
         seed=seed,
-        fragments=chance.randint(6, 12),
-        rows=chance.randint(50, 130),
+        fragments=chance.randint(6, 9),
+        rows=chance.randint(50, 100),
         batch_rows=chance.choice([10, 16, 25, 40]),
         commit_granularity=chance.choice([1, 2, 3, None]),
         steps=tuple(Step(due, action) for due, action in zip(moments, actions, strict=True)),
