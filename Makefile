@@ -39,7 +39,7 @@ lint: setup ## Check style, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard src tests benchmarks scripts)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: setup ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
