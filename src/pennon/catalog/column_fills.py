@@ -24,8 +24,12 @@ class Fill:
     state: bytes
 
 
+#: So many records of one fragment are kept: branches, and versions that are restored, may still have the older files.
+_KEPT = 4
+
+
 def save(connection: Connection, fill: Fill) -> None:
-    """Write a record over the one that may be there."""
+    """Write a record over the one that may be there, and forget those of the fragment that are long out of date."""
     connection.run(
         "INSERT INTO column_fills (table_id, column_key, signature, branch, fragment_id, version, state) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (table_id, column_key, signature, branch) DO UPDATE SET "
@@ -37,6 +41,15 @@ def save(connection: Connection, fill: Fill) -> None:
         fill.fragment_id,
         fill.version,
         fill.state,
+    )
+    place = (fill.table_id, fill.column_key, fill.branch, fill.fragment_id)
+    connection.run(
+        "DELETE FROM column_fills WHERE table_id = ? AND column_key = ? AND branch = ? AND fragment_id = ? "
+        "AND version < (SELECT MIN(version) FROM (SELECT version FROM column_fills WHERE table_id = ? "
+        "AND column_key = ? AND branch = ? AND fragment_id = ? ORDER BY version DESC LIMIT ?) AS newest)",
+        *place,
+        *place,
+        _KEPT,
     )
 
 

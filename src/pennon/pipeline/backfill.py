@@ -139,7 +139,7 @@ class Backfill:
         settings = self._tools.settings
         near = self._tools.places.root.probes_are_cheap
         return Sizes(
-            batch_rows=spec.get("batch_size") or settings.backfill_batch_rows,
+            batch_rows=settings.backfill_batch_rows,
             batch_bytes=settings.backfill_batch_bytes,
             checkpoint_seconds=interval
             if interval is not None
