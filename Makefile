@@ -6,7 +6,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+# One more than the cores of a small machine: the tests of jobs, which one process runs, mostly wait for Spark.
+WORKERS ?= 3
 PYTEST_ARGS ?=
 # The programs among the files in benchmarks/; the others are parts of them.
 BENCHMARKS ?= benchmarks/metadata.py benchmarks/data.py benchmarks/backfill.py
@@ -32,7 +33,7 @@ demo: setup ## Start a server with sample tables and walk through it
 
 ##@ Check
 
-test: setup lint ## Lint, then run all tests but the long ones (WORKERS=2, PYTEST_ARGS=...)
+test: setup lint ## Lint, then run all tests but the long ones (WORKERS=3, PYTEST_ARGS=...)
 	$(BIN)/pytest tests -n $(WORKERS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
 
 lint: setup ## Check style, formatting, types and layers

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.planning import Unit
-from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target, positions
+from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target, forget_peak, positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.filling import Compute, Errors
 
 _SAMPLE_ROWS = 3
+_CACHE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,13 @@ class Source:
         """Open the version."""
         import lance
 
+        # Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
+        session = lance.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
         options = self.options or None
         if self.branch:
-            return lance.dataset(self.location, storage_options=options).checkout_version((self.branch, self.version))
-        return lance.dataset(self.location, version=self.version, storage_options=options)
+            main = lance.dataset(self.location, storage_options=options, session=session)
+            return main.checkout_version((self.branch, self.version))
+        return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class FillTask:
         """Fill fragments one after the other; those whose receipt is there already are done."""
         from pennon.pipeline.computing import computing
 
+        forget_peak()
         dataset = self.source.open()
         pace = Pace(self.sizes, *self._call_rows())
         with computing(self.work, dataset.schema) as compute:

@@ -197,9 +197,13 @@ def hanging(log: CallLog, *, in_c: bool) -> Any:
 
     def multiply(id: int, x: int) -> int:  # noqa: A002
         note(path, id)
-        if id == 7:
-            # PyDLL does not let go of the interpreter: nothing else in the process runs meanwhile.
-            ctypes.PyDLL(None).sleep(600) if in_c else time.sleep(600)
+        if id == 7 and in_c:
+            # PyDLL does not let go of the interpreter, and no signal wakes who waits for a lock of its own.
+            mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+            library.pthread_mutex_lock(mutex)
+            library.pthread_mutex_lock(mutex)
+        elif id == 7:
+            time.sleep(600)
         return x * 10
 
     return pennon.udf(timeout=0.5, error_policy=SKIP)(multiply)

@@ -59,7 +59,6 @@ def test_wide_inputs_are_read_a_few_at_a_time(spark_server: PennonProcess, large
     job = table.backfill("size", progress=False)
     assert table.column_state("size").computed == ROWS
     assert job.counters["bytes_read"] >= ROWS * ROW_BYTES
-    print(job.counters)
     assert job.counters["peak_memory_bytes"] < 700 * MEGABYTE
     assert peak_of_worker(spark_server) - before < 100 * MEGABYTE
 
@@ -77,6 +76,5 @@ def test_wide_outputs_are_written_a_few_at_a_time(spark_server: PennonProcess, l
     before = peak_of_worker(spark_server)
     job = table.backfill("picture", progress=False)
     assert table.column_state("picture").computed == ROWS
-    print(job.counters)
     assert job.counters["peak_memory_bytes"] < 700 * MEGABYTE
     assert peak_of_worker(spark_server) - before < 100 * MEGABYTE
