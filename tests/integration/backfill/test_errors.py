@@ -206,7 +206,7 @@ def hanging(log: CallLog, *, in_c: bool) -> Any:
             time.sleep(600)
         return x * 10
 
-    return pennon.udf(timeout=0.5, error_policy=SKIP)(multiply)
+    return pennon.udf(timeout=2.0, error_policy=SKIP)(multiply)
 
 
 @pytest.mark.parametrize("in_c", [False, True], ids=["python", "c"])
