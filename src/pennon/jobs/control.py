@@ -72,7 +72,10 @@ def retry(connection: Connection, job: Job, now: int, *, only_failed: bool = Fal
         raise InvalidTableStateError(f"Job {job.id!r} is done. Only its failed rows can be tried again: only_failed.")
     if tables.find_by_id(connection, job.table_id) is None:
         raise InvalidTableStateError(f"The table {format_identifier(job.object)!r} of job {job.id!r} was dropped.")
-    spec = {**job.spec, "mode": "only_failed", "since": _newest(connection, job)} if only_failed else job.spec
+    spec = job.spec
+    if only_failed:
+        newest = _newest(connection, job)
+        spec = {**job.spec, "mode": "only_failed", **({} if newest is None else {"since": newest})}
     again = Job(
         id=new_id(),
         kind=job.kind,

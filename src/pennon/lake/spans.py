@@ -43,7 +43,9 @@ def runs_of(numbers: NDArray[np.int64]) -> list[list[int]]:
     """Return a list of numbers as runs of a first number and a length, in their order; negative ones repeat."""
     if not len(numbers):
         return []
-    breaks = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] < 0)) + 1
+    before, step = numbers[:-1], np.diff(numbers)
+    goes_on = np.where(before < 0, step == 0, step == 1)
+    breaks = np.flatnonzero(~goes_on) + 1
     starts = np.concatenate(([0], breaks))
     lengths = np.diff(np.concatenate((starts, [len(numbers)])))
     return [[int(numbers[start]), int(length)] for start, length in zip(starts, lengths, strict=True)]
