@@ -12,13 +12,14 @@ import os
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfills import CASES, GOALS, METRICS, PEER_SECONDS, ROWS, Bench, Plan
 from report import UNSTEADY
 from servers import BenchmarkError
-from stage import say
+from stage import choose, say
 from verdicts import Findings
 
 if TYPE_CHECKING:
@@ -27,19 +28,13 @@ if TYPE_CHECKING:
 _FEWEST_ROWS = 1_000
 
 
-def cases(text: str) -> list[str]:
-    """Parse a list of cases' names."""
-    unknown = sorted(set(text.split(",")) - set(CASES))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(CASES)}")
-    return [name for name in CASES if name in text.split(",")]
-
-
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--only", type=cases, default=list(CASES), metavar="CASE,...", help=", ".join(CASES))
+    parser.add_argument(
+        "--only", type=partial(choose, CASES), default=list(CASES), metavar="CASE,...", help=", ".join(CASES)
+    )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large table; others have no more")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up; the medians count")
     parser.add_argument("--output", choices=["table", "json"], default="table")

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ import searching
 from load import require_wrk
 from report import UNSTEADY
 from servers import PEER, PENNON, BenchmarkError
-from stage import Plan, Stage, say
+from stage import Plan, Stage, choose, say
 from verdicts import LOCAL, Findings
 
 if TYPE_CHECKING:
@@ -40,19 +41,13 @@ _SMALLEST_MB = 50
 _LARGEST_MB = 4000
 
 
-def parts(text: str) -> list[str]:
-    """Parse a list of parts' names."""
-    unknown = sorted(set(text.split(",")) - set(PARTS))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(PARTS)}")
-    return [name for name in PARTS if name in text.split(",")]
-
-
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument("--parts", type=parts, default=list(PARTS), metavar="PART,...", help=", ".join(PARTS))
+    parser.add_argument(
+        "--parts", type=partial(choose, PARTS), default=list(PARTS), metavar="PART,...", help=", ".join(PARTS)
+    )
     parser.add_argument("--seconds", type=int, default=5, help="length of a timed run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each server; the medians count")
     parser.add_argument("--size-mb", type=int, default=1040, help="size of the large stream and the large answer")

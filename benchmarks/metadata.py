@@ -23,6 +23,7 @@ from load import Sample, call, failed, require_wrk, run_wrk
 from operations import COMMIT, FILL_CONNECTIONS, OPERATIONS, PAGE, WRITTEN, Operation, fill, requests_of
 from report import UNSTEADY, Key, Report, Results
 from servers import PEER, PENNON, BenchmarkError, Server, start
+from stage import choose, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,10 +40,7 @@ def numbers(text: str) -> list[int]:
 def operations(text: str) -> list[Operation]:
     """Parse a list of operations' names."""
     known = {operation.name: operation for operation in OPERATIONS}
-    unknown = sorted(set(text.split(",")) - set(known))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
-    return [operation for operation in OPERATIONS if operation.name in text.split(",")]
+    return [known[name] for name in choose(known, text)]
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -64,11 +62,6 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     if min(chosen.sizes) <= WRITTEN or min([*chosen.connections, chosen.seconds, chosen.rounds]) < 1:
         parser.error(f"sizes start above {WRITTEN}; connections, seconds and rounds at 1")
     return chosen
-
-
-def say(text: str) -> None:
-    """Tell on stderr what is going on."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class Bench:

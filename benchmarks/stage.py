@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from servers import BenchmarkError, start
 from transfer import fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from servers import Server
@@ -35,6 +36,15 @@ class Plan:
 def say(text: str) -> None:
     """Tell on stderr what is going on."""
     print(text, file=sys.stderr, flush=True)
+
+
+def choose(known: Iterable[str], text: str) -> list[str]:
+    """Parse a list of names, each of which must be one of those that are known, and return them in their order."""
+    names = list(known)
+    unknown = sorted(set(text.split(",")) - set(names))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(names)}")
+    return [name for name in names if name in text.split(",")]
 
 
 class Stage:

@@ -87,8 +87,7 @@ class AutoBackfill:
 
     def _unfilled(self, table: Table, branch: str, column: FeatureColumn) -> int:
         dataset = self._datasets.at(table, branch, None)
-        summary = summarise(dataset, self._ledger.read(dataset, table, branch, column), column)
-        return summary.missing + summary.stale
+        return summarise(dataset, self._ledger.read(dataset, table, branch, column), column).unfilled
 
     def _submit(self, table: Table, branch: str, column: FeatureColumn) -> bool:
         """Submit a backfill unless one is under way or was just now; false when it has to wait."""

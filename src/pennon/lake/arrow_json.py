@@ -55,14 +55,14 @@ def schema_to_json(schema: pa.Schema) -> Json:
     """Return a schema as the protocol's JSON."""
     answer: Json = {"fields": [field_to_json(field) for field in schema]}
     if schema.metadata:
-        answer["metadata"] = _text_map(schema.metadata)
+        answer["metadata"] = text_map(schema.metadata)
     return answer
 
 
 def field_to_json(field: pa.Field) -> Json:
     """Return a field as the protocol's JSON."""
     answer: Json = {"name": field.name, "nullable": field.nullable, "type": type_to_json(field.type)}
-    metadata = _text_map(field.metadata or {})
+    metadata = text_map(field.metadata)
     if isinstance(field.type, pa.BaseExtensionType):
         metadata.setdefault("ARROW:extension:name", field.type.extension_name)
     if metadata:
@@ -176,5 +176,6 @@ def _parametric_name(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _text_map(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
+def text_map(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """Return the metadata of a field or a schema as text."""
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata or {}).items()}

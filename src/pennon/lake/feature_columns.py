@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
+from pennon.lake.arrow_json import text_map
 from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY
 
@@ -65,7 +66,7 @@ class FeatureColumn:
 def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
     """Return what fills a column; raises the error that tells why nothing does."""
     schema: pa.Schema = dataset.schema
-    metadata = _metadata(find_field(schema, path))
+    metadata = text_map(find_field(schema, path).metadata)
     if metadata.get("computed_column") == "true":
         return _computed(dataset, path, metadata[COMPUTED_KEY])
     if metadata.get("virtual_column") != "true":
@@ -107,7 +108,7 @@ def _walk(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _is_feature(field: pa.Field) -> bool:
-    metadata = _metadata(field)
+    metadata = text_map(field.metadata)
     return "true" in (metadata.get("virtual_column"), metadata.get("computed_column"))
 
 
@@ -145,7 +146,7 @@ def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output
         return (_output(dataset, path, ""),)
     found = []
     for field in dataset.schema:
-        other = _metadata(field)
+        other = text_map(field.metadata)
         same = all(
             other.get(key) == metadata.get(key)
             for key in ("virtual_column.udf", "virtual_column.udf_version", "virtual_column.udf_inputs")
@@ -159,7 +160,7 @@ def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output
 
 def _output(dataset: Any, path: str, struct_field: str) -> Output:
     field, known = _lance_field(dataset, path), find_field(dataset.schema, path)
-    identity = _metadata(known).get(IDENTITY_KEY)
+    identity = text_map(known.metadata).get(IDENTITY_KEY)
     key = f"{identity}-{field.id()}" if identity and identity.isalnum() else str(field.id())
     return Output(path, key, known.type, struct_field, frozenset(_leaves(field)))
 
@@ -188,7 +189,3 @@ def _leaves(field: Any) -> set[int]:
     for child in field.children():
         found |= _leaves(child)
     return found
-
-
-def _metadata(field: pa.Field) -> dict[str, str]:
-    return {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}

@@ -17,11 +17,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pennon.catalog import column_fills
 from pennon.catalog.column_fills import Fill
-from pennon.lake.spans import NOTHING, Mask, Spans, mask_of, numbers_of, runs_of, spans_of
+from pennon.lake.spans import NOTHING, Mask, Spans, as_spans, mask_of, numbers_of, runs_of, spans_of
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
@@ -77,10 +78,10 @@ class FragmentFill:
         """Return what the catalog stored."""
         stored = json.loads(zlib.decompress(state))
         segments = tuple(
-            Segment(digest, filled_at, valid_at, _spans(done), _spans(failed), _spans(stale))
+            Segment(digest, filled_at, valid_at, as_spans(done), as_spans(failed), as_spans(stale))
             for digest, filled_at, valid_at, done, failed, stale in stored["segments"]
         )
-        return cls(segments, _spans(stored["row_ids"]))
+        return cls(segments, as_spans(stored["row_ids"]))
 
     def status(self, rows: int, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the status of each row for a function, and the version that brought its value (0: none)."""
@@ -117,7 +118,7 @@ class FragmentFill:
         new = mask_of(segment.done, rows) | mask_of(segment.failed, rows)
         kept = [_without(old, new, segment.filled_at if confirms else 0) for old in self.segments]
         segments = (*(old for old in kept if old.done or old.failed or old.stale), segment)
-        return FragmentFill(segments, _spans(row_ids))
+        return FragmentFill(segments, as_spans(row_ids))
 
     def with_written(
         self, version: int, rows: int, row_ids: Sequence[Sequence[int]], changed: Spans = NOTHING
@@ -129,7 +130,7 @@ class FragmentFill:
             computed = mask_of(segment.done, rows) | mask_of(segment.failed, rows)
             rest = _without(segment, inputs & computed, version)
             kept.append(replace(rest, stale=spans_of(mask_of(rest.stale, rows) | (inputs & computed))))
-        return FragmentFill(tuple(kept), _spans(row_ids))
+        return FragmentFill(tuple(kept), as_spans(row_ids))
 
 
 def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
@@ -143,10 +144,6 @@ def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
         failed=rest(segment.failed),
         stale=rest(segment.stale),
     )
-
-
-def _spans(pairs: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def signature(metadata: Any, column: FeatureColumn, output: Output) -> str:
@@ -188,8 +185,6 @@ class FragmentState:
     deleted: int
     signature: str
     fill: FragmentFill
-    #: Whether the record of it is new, made from what is known of rows that moved here.
-    carried: bool = False
 
 
 class Ledger:
@@ -228,7 +223,6 @@ def _carry_over(dataset: Any, strangers: list[FragmentState], former: list[Fill]
         sources = [fill for fill in fills if fill.may_hold(row_ids)]
         if sources:
             state.fill = _Former(sources).fill_of(row_ids, written_at)
-            state.carried = bool(state.fill.segments)
 
 
 def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -240,9 +234,15 @@ def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64]
         include_deleted_rows=True,
     )
     rows = scanner.to_table()
-    row_ids = rows.column("_rowid").fill_null(2**63 - 1).to_numpy().astype(np.int64)
-    row_ids[rows.column("_rowid").is_null().to_numpy()] = NO_ROW
-    return row_ids, rows.column("_row_last_updated_at_version").fill_null(0).to_numpy().astype(np.int64)
+    return row_numbers(rows), rows.column("_row_last_updated_at_version").fill_null(0).to_numpy().astype(np.int64)
+
+
+def row_numbers(rows: pa.Table) -> NDArray[np.int64]:
+    """Return the ids of scanned rows; deleted ones have none."""
+    column = rows.column("_rowid")
+    numbers: NDArray[np.int64] = column.fill_null(0).to_numpy().astype(np.int64)
+    numbers[column.is_null().to_numpy()] = NO_ROW
+    return numbers
 
 
 class _Former:

@@ -91,6 +91,11 @@ class Summary:
     granularity: str
     version: int
 
+    @property
+    def unfilled(self) -> int:
+        """How many rows have no value, or not the one they should have."""
+        return self.missing + self.stale
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as an answer."""
         return asdict(self)

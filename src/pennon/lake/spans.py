@@ -15,9 +15,9 @@ Mask = NDArray[np.bool_]
 NOTHING: Spans = ()
 
 
-def all_rows(count: int) -> Spans:
-    """Return the span of so many rows from the first on."""
-    return ((0, count),) if count else NOTHING
+def as_spans(pairs: Iterable[Sequence[int]]) -> Spans:
+    """Return as spans what was written down as JSON."""
+    return tuple((start, stop) for start, stop in pairs)
 
 
 def spans_of(mask: Mask) -> Spans:
@@ -34,7 +34,7 @@ def mask_of(spans: Spans, count: int) -> Mask:
     return mask
 
 
-def count_rows(spans: Spans) -> int:
+def count_rows(spans: Iterable[Sequence[int]]) -> int:
     """Return how many rows the spans hold."""
     return sum(stop - start for start, stop in spans)
 

@@ -21,6 +21,7 @@ from lance_namespace.errors import (
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.lanes import Lanes
+from pennon.lake.layout import branch_folder
 from pennon.lake.problems import typed_errors
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class Writer:
     def remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
         """Remove data files that no version will ever name."""
         folder = self._places.folder(table.location)
-        home = f"tree/{branch}/" if branch else ""
+        home = branch_folder(branch)
         for fragment in fragments:
             for file in fragment.files:
                 folder.remove(f"{home}data/{file.path}")

@@ -185,8 +185,7 @@ class BackfillOperations(Operations):
         """Return the columns that have to be filled first, in order; without leave to do so, refuse."""
 
         def count(upstream: FeatureColumn) -> int:
-            summary = self._summarise_column(table, branch, dataset, upstream)
-            return summary.missing + summary.stale
+            return self._summarise_column(table, branch, dataset, upstream).unfilled
 
         unfilled = unfilled_before(dataset, column, count)
         if unfilled and not cascade:

@@ -19,7 +19,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
-from pennon.lake.arrow_json import type_from_json
+from pennon.lake.arrow_json import text_map, type_from_json
 from pennon.lake.field_paths import find_field, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
@@ -83,7 +83,7 @@ class ColumnOperations(Operations):
             for entry in request.alterations:
                 if entry.virtual_column is not None:
                     metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
-                    if IDENTITY_KEY in _text_map(find_field(dataset.schema, entry.path).metadata):
+                    if IDENTITY_KEY in text_map(find_field(dataset.schema, entry.path).metadata):
                         del metadata[IDENTITY_KEY]  # it is the same column: what is known of its values stays true
                     dataset.update_field_metadata({entry.path: metadata})
             for step in _steps(changes):
@@ -120,7 +120,7 @@ class ColumnOperations(Operations):
 
         written = self._change(table, request.branch, "UpdateFieldMetadata", work)
         fields = self.house.datasets.at(table, check_branch(request.branch), written.version).schema
-        metadata = {entry.path: _text_map(find_field(fields, entry.path).metadata) for entry in request.updates}
+        metadata = {entry.path: text_map(find_field(fields, entry.path).metadata) for entry in request.updates}
         return UpdateFieldMetadataResponse.model_validate(
             {"transaction_id": written.transaction_id, "version": written.version, "fields": metadata}
         )
@@ -211,7 +211,3 @@ def _steps(changes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     types = [{"path": change["path"], "data_type": change["data_type"]} for change in changes if "data_type" in change]
     others = [{key: value for key, value in change.items() if key != "data_type"} for change in changes]
     return [step for step in (types, [change for change in others if len(change) > 1]) if step]
-
-
-def _text_map(metadata: Any) -> dict[str, str]:
-    return {key.decode(): value.decode() for key, value in (metadata or {}).items()}

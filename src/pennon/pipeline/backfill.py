@@ -14,7 +14,9 @@ from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
+from pennon.lake.layout import branch_folder
 from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
+from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
 from pennon.pipeline.environment import Environment, Shipped, ship
@@ -78,8 +80,8 @@ class Backfill:
                 break
             if number == 0:
                 # A job tries for itself what an earlier one failed on, but not again what it failed on itself.
-                home = f"tree/{self._job.branch}/" if self._job.branch else ""
-                current.checkpoints.forget_unusable(f"{home}data", errors=self._job.attempt == 1)
+                data = f"{branch_folder(self._job.branch)}data"
+                current.checkpoints.forget_unusable(data, errors=self._job.attempt == 1)
             try:
                 self._compute(current)
             except FunctionChangedError:
@@ -112,10 +114,10 @@ class Backfill:
         )
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
         checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
-        committer = FillCommitter(self._tools, self._lease, table, column, dataset, states)
+        open_committer = partial(FillCommitter, self._tools, self._lease, table, column, dataset, states)
         source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
-        return Round(column, plan, checkpoints, committer, task)
+        return Round(column, plan, checkpoints, open_committer, task)
 
     def _tell_plan(self, current: Round, path: str) -> None:
         plan, counters = current.plan, self._lease.counters
@@ -150,11 +152,12 @@ class Backfill:
         )
 
     def _compute(self, current: Round) -> None:
+        committer = current.open_committer()
         with self._tools.sessions.use(self._spec.get("cluster")) as lent:
             session, shipped = self._environment(lent, current.column)
             self._preflight(session, shipped, current)
             self.phase = "compute"
-            self._run_tasks(session, shipped, current)
+            self._run_tasks(session, shipped, current, committer)
 
     def _environment(self, session: Session, column: FeatureColumn) -> tuple[Session, Shipped | None]:
         manifest = self._spec.get("manifest") or column.manifest
@@ -188,10 +191,10 @@ class Backfill:
         self._tools.tried.add(known)
         self._tools.queue.note(self._job, "preflight", current.column.path, answer)
 
-    def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round) -> None:
+    def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round, committer: FillCommitter) -> None:
         groups = group_units(current.plan.units, self._task_count(session), self._spec.get("task_size"))
         current.checkpoints.forget_failures()
-        watch = Watch(self._lease, current, partial(self._commit, current))
+        watch = Watch(self._lease, current, partial(self._commit, current, committer))
         at_once = self._spec.get("concurrency") or len(groups)
         for start in range(0, len(groups), at_once):
             task = replace(current.task, groups=groups[start : start + at_once])
@@ -231,17 +234,17 @@ class Backfill:
         # Hosts of a cluster differ in speed: with more tasks than cores, the faster ones take on more.
         return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
 
-    def _commit(self, current: Round, units: list[tuple[Unit, dict[str, Any]]]) -> None:
+    def _commit(self, current: Round, committer: FillCommitter, units: list[tuple[Unit, dict[str, Any]]]) -> None:
         """Commit fragments whose files are written."""
         before, self.phase = self.phase, "commit"
         began = time.perf_counter()
-        done = current.committer.commit(units)
+        done = committer.commit(units)
         self._lease.add(commit_seconds=time.perf_counter() - began)
         for unit, receipt in units:
             if unit not in done.units:
                 current.checkpoints.forget_receipt(unit.input_signature)
                 continue
-            failed = sum(stop - start for start, stop in receipt["failed"])
+            failed = count_rows(receipt["failed"])
             self._lease.add(rows_committed=unit.count - failed, rows_failed=failed, fragments_committed=1)
             # Its receipt stays: a task that begins late, or again, learns from it that the fragment is done.
             current.checkpoints.forget_parts(unit.input_signature)
@@ -262,7 +265,7 @@ class Backfill:
             "rows_computed": int(counters.get("rows_computed", 0)),
             "rows_failed": int(counters.get("rows_failed", 0)),
             "rows_skipped": int(self._lease.counters["rows_skipped"]),
-            "rows_remaining": state.missing + state.stale,
+            "rows_remaining": state.unfilled,
             "source_version": self._spec.get("read_version") or self._spec.get("since"),
             "published_version": self._published,
             "granularity": state.granularity,

@@ -16,8 +16,9 @@ from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, Output, feature_columns, find_feature_column
 from pennon.lake.fills import NO_ROW, FragmentFill, FragmentState, Segment, signature, signature_after
+from pennon.lake.layout import branch_folder
 from pennon.lake.planning import live_rows
-from pennon.lake.spans import NOTHING, mask_of, numbers_of, runs_of, spans_of
+from pennon.lake.spans import NOTHING, as_spans, count_rows, mask_of, numbers_of, runs_of, spans_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +146,7 @@ class FillCommitter:
             if version == self._built_from + 1:  # else somebody may have changed rows just before
                 self._confirm_others(connection, version, unit, receipt, metadata[unit.fragment_id])
             self._record_errors(connection, unit, receipt, errors)
-            failed = sum(stop - start for start, stop in receipt["failed"])
+            failed = count_rows(receipt["failed"])
             data = {"rows": unit.count, "failed": failed, "version": version}
             job_events.append(connection, job.id, "committed", now_millis(), unit=str(unit.fragment_id), data=data)
         properties = {"operation": "Backfill", "principal": job.submitted_by, "job_id": job.id}
@@ -154,7 +155,7 @@ class FillCommitter:
     def _save(
         self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], output: Output, metadata: Any
     ) -> None:
-        todo, failed = mask_of(unit.todo, unit.rows), mask_of(_pairs(receipt["failed"]), unit.rows)
+        todo, failed = mask_of(unit.todo, unit.rows), mask_of(as_spans(receipt["failed"]), unit.rows)
         segment = Segment(self._column.digest, version, version, spans_of(todo & ~failed), spans_of(failed))
         known = self._siblings[output.path].get(unit.fragment_id)
         fill = (known.fill if known else FragmentFill()).with_rows(
@@ -214,7 +215,7 @@ class FillCommitter:
         """Remove the files of fragments that changed meanwhile."""
         used = {receipt["file"]["path"] for _, receipt in kept}
         folder = self._tools.places.folder(self._table.location)
-        home = f"tree/{self._branch}/" if self._branch else ""
+        home = branch_folder(self._branch)
         for _, receipt in finished:
             if receipt["file"]["path"] not in used:
                 folder.remove(f"{home}data/{receipt['file']['path']}")
@@ -252,7 +253,3 @@ def _recomputed(errors: Sequence[Located], unit: Unit, row_ids: NDArray[np.int64
         if error.row_id in ids
         or (error.row_id is None and error.fragment_id == unit.fragment_id and todo[error.row_offset])
     ]
-
-
-def _pairs(spans: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((start, stop) for start, stop in spans)

@@ -9,7 +9,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pennon.lake.layout import branch_folder
 from pennon.lake.planning import Unit
+from pennon.lake.spans import as_spans
 from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target, forget_peak, positions
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Source:
     @property
     def home(self) -> str:
         """Where the branch keeps its files."""
-        return f"{self.location}/tree/{self.branch}" if self.branch else self.location
+        return f"{self.location}/{branch_folder(self.branch)}".rstrip("/")
 
     def open(self) -> Any:
         """Open the version."""
@@ -128,7 +130,7 @@ def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
     """Tell whether a receipt says that this very work is done."""
     if receipt is None or receipt["signature"] != unit.signature:
         return False
-    return tuple((start, stop) for start, stop in receipt["todo"]) == unit.todo
+    return as_spans(receipt["todo"]) == unit.todo
 
 
 @dataclass(frozen=True)

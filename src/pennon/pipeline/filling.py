@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.functions.failures import FunctionFailedError
+from pennon.lake.fills import row_numbers
 from pennon.lake.spans import Mask, runs_of, spans_of
 from pennon.pipeline.results import Results, with_errors
 
@@ -156,10 +157,7 @@ class Fragment:
         if not self.dataset.has_stable_row_ids:
             return []
         ids = self._scan(0, self.unit.rows, [], with_row_id=True, batch_size=self.unit.rows).to_table()
-        column = ids.column("_rowid")
-        numbers = column.fill_null(0).to_numpy().astype(np.int64)
-        numbers[column.is_null().to_numpy()] = -1
-        return runs_of(numbers)
+        return runs_of(row_numbers(ids))
 
     def _scan(self, start: int, stop: int, columns: list[str] | dict[str, str], **options: Any) -> Any:
         """Scan rows by their numbers; deleted ones keep their place."""

@@ -10,6 +10,8 @@ from pennon.functions.policy import ErrorPolicy
 from pennon.lake.planning import Plan, Unit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.lake.feature_columns import FeatureColumn
     from pennon.pipeline.checkpoints import Checkpoints
     from pennon.pipeline.fill_commits import FillCommitter
@@ -31,7 +33,8 @@ class Round:
     column: FeatureColumn
     plan: Plan
     checkpoints: Checkpoints
-    committer: FillCommitter
+    #: Reads what is known of all feature columns: only when there is something to compute.
+    open_committer: Callable[[], FillCommitter]
     task: FillTask
     committed: int = 0
     commits: int = 0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pennon.lake.spans import count_rows
 from pennon.pipeline.fill_task import is_receipt_for
 from pennon.pipeline.rounds import JobFailedError, Round
 
@@ -48,7 +49,7 @@ class Watch:
                 self._ready.append((unit, receipt))
                 self._computed += unit.count
                 self._count(receipt["counters"])
-                self._failed += sum(stop - start for start, stop in receipt["failed"])
+                self._failed += count_rows(receipt["failed"])
         self._look_at_parts()
         overdue = time.monotonic() - self._since > _COMMIT_SECONDS
         while self._ready and (last or overdue or (self._group and len(self._ready) >= self._group)):

@@ -54,11 +54,6 @@ class Remote:
         """Whether the request wants the root's tables where the specification lists all."""
         return self._root_listing
 
-    @property
-    def wants_details(self) -> bool:
-        """Whether the client cannot do without version and schema in a description."""
-        return self._details
-
     def read(self, body: dict[str, Any], database: Identifier) -> None:
         """Turn the client's spellings of a body into the specification's."""
         if self._rename and "new_namespace_id" not in body and isinstance(body.get("new_namespace"), list):

@@ -13,7 +13,6 @@ from pennon.catalog.jobs import ENDED
 from pennon.server.exchange import Headers
 
 if TYPE_CHECKING:
-    from pennon.catalog.job_events import JobEvent
     from pennon.catalog.jobs import Job
     from pennon.namespace import PennonNamespace
 
@@ -67,7 +66,7 @@ class JobFeed:
             return ""
         # The job first: whatever had happened when it was seen to have ended is then among the events.
         found = self._namespace.events_of(job, self._after, _PIECE)
-        parts = [_block(event.kind, _event_data(event), event.seq) for event in found]
+        parts = [_block(event.kind, vars(event), event.seq) for event in found]
         self._after = found[-1].seq if found else self._after
         more = len(found) == _PIECE
         progress = _progress_data(job)
@@ -86,17 +85,6 @@ class JobFeed:
 def _block(kind: str, data: dict[str, Any], seq: int | None = None) -> str:
     number = "" if seq is None else f"id: {seq}\n"
     return f"{number}event: {kind}\ndata: {json.dumps(data)}\n\n"
-
-
-def _event_data(event: JobEvent) -> dict[str, Any]:
-    return {
-        "job_id": event.job_id,
-        "seq": event.seq,
-        "at": event.at,
-        "kind": event.kind,
-        "unit": event.unit,
-        "data": event.data,
-    }
 
 
 def _progress_data(job: Job) -> dict[str, Any]:

@@ -84,11 +84,7 @@ def _admitted(call: Call, job: Job, after: int, limit: int, admits: Admits) -> l
 def _row(event: JobEvent) -> dict[str, object]:
     processed = event.data.get("rows_processed")
     return {
-        "job_id": event.job_id,
-        "seq": event.seq,
-        "at": event.at,
-        "kind": event.kind,
-        "unit": event.unit,
+        **vars(event),
         "data": json.dumps(event.data),
         "rows_processed": processed if isinstance(processed, int) else None,
         "state": event.kind,

@@ -114,7 +114,7 @@ class TestLocations:
         (tmp_path / "real").mkdir()
         (tmp_path / "root").symlink_to("real")
         places = Places(str(tmp_path / "root"), {})
-        assert places.check_location("t") == f"{tmp_path}/root/t"
+        assert places.check_location("t") == str(tmp_path / "root" / "t")
 
 
 class TestOptions:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.lake.spans import NOTHING, all_rows, count_rows, mask_of, numbers_of, runs_of, spans_of
+from pennon.lake.spans import count_rows, mask_of, numbers_of, runs_of, spans_of
 
 masks = st.lists(st.booleans(), max_size=60).map(lambda rows: np.array(rows, dtype=np.bool_))
 
@@ -31,7 +31,3 @@ def test_runs_are_the_numbers_they_were_made_from(numbers: list[int]) -> None:
 def test_numbers_in_a_row_are_one_run(start: int, count: int) -> None:
     numbers = np.arange(start, start + count, dtype=np.int64)
     assert runs_of(numbers) == ([[start, count]] if count else [])
-
-
-def test_all_rows_are_one_span() -> None:
-    assert (all_rows(3), all_rows(0)) == (((0, 3),), NOTHING)
