@@ -10,15 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pennon.functions.chunking import chunker
     from pennon.functions.declaring import Function, udf
     from pennon.functions.envelope import Envelope, read_envelope
     from pennon.functions.outputs import Output
     from pennon.functions.policy import ErrorPolicy
+    from pennon.functions.table_functions import udtf
 
-__all__ = ["udf", "Function", "Output", "ErrorPolicy", "Envelope", "read_envelope"]
+__all__ = ["udf", "chunker", "udtf", "Function", "Output", "ErrorPolicy", "Envelope", "read_envelope"]
 
 _HOMES = {
     "udf": "declaring",
+    "chunker": "chunking",
+    "udtf": "table_functions",
     "Function": "declaring",
     "Output": "outputs",
     "ErrorPolicy": "policy",

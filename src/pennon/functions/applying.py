@@ -88,7 +88,7 @@ class Applier:
     # One call for each row.
 
     def _by_row(self, batch: pa.RecordBatch, errors: list[RowError]) -> pa.RecordBatch:
-        values = self._call_rows([_python_values(column) for column in batch.columns], batch.num_rows, errors)
+        values = self._call_rows([python_values(column) for column in batch.columns], batch.num_rows, errors)
         try:
             return self._results.from_rows(values)
         except Exception:  # noqa: BLE001 - whatever a result does while it is converted is the function's fault
@@ -195,12 +195,15 @@ class Applier:
         self, attempt: Callable[[int, int], pa.RecordBatch], rows: int, offset: int, errors: list[RowError]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the values of all rows in pieces, by the policy for those that fail."""
-        for start, stop, piece in settle(attempt, rows, offset, self._policy, self._loaded.name):
+        for start, stop, piece in self._settled(attempt, rows, offset):
             if isinstance(piece, RangeFailedError):
                 errors.extend(piece.at(offset + row) for row in range(start, stop))
                 yield self._results.nulls(stop - start)
             else:
                 yield piece
+
+    def _settled(self, attempt: Callable[[int, int], Any], rows: int, offset: int) -> Iterator[tuple[int, int, Any]]:
+        return settle(attempt, rows, offset, self._policy, self._loaded.name)
 
     def _retried(self, call: Callable[[], Any], raised: BaseException) -> Any:
         """Return what a call that has failed once returns when it is made again, as often as the policy says."""
@@ -258,7 +261,8 @@ def _targets(outputs: pa.Schema, struct_fields: Sequence[str] | None, declared: 
     ]
 
 
-def _python_values(column: pa.Array) -> list[Any]:
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as Python's own."""
     if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         numbers: list[Any] = column.to_numpy().tolist()  # faster than to_pylist()
         return numbers

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import platform
+import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from pennon.functions.envelope import Envelope, Kind, write_envelope
 from pennon.functions.hints import data_type_of
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NO_HINT = object()
+NO_HINT = object()
+_COLUMN_KINDS = ("scalar", "batch", "record_batch")
+_LONGEST_SOURCE = 64 * 1024
 
 
 class Function(Generic[P, R]):
@@ -99,6 +102,7 @@ class Function(Generic[P, R]):
                 inputs=self.inputs,
                 outputs=self.outputs,
                 options=self.options,
+                source=_source_of(self.plain),
             )
         )
 
@@ -163,7 +167,7 @@ def udf(
 
     def declare(plain: Callable[..., Any]) -> Function[..., Any]:
         try:
-            signature = _Signature(plain)
+            signature = Signature(plain)
             chosen = signature.kind(kind)
             return Function(
                 plain,
@@ -180,7 +184,7 @@ def udf(
     return declare if plain is None else declare(plain)
 
 
-class _Signature:
+class Signature:
     """The parameters and hints of what is called for each row or batch."""
 
     def __init__(self, plain: Callable[..., Any]) -> None:
@@ -188,7 +192,7 @@ class _Signature:
             raise TypeError("a function or a class is expected")
         self.called = _call_method(plain) if isinstance(plain, type) else plain
         if inspect.iscoroutinefunction(self.called):
-            raise TypeError("an async function cannot fill a column; make it a plain one")
+            raise TypeError("an async function cannot be called here; make it a plain one")
         parameters = list(inspect.signature(self.called).parameters.values())
         self.parameters = parameters[1:] if isinstance(plain, type) else parameters
         if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self.parameters):
@@ -196,7 +200,7 @@ class _Signature:
 
     def hint(self, name: str) -> Any:
         """Return the hint of a parameter, or of what is returned."""
-        return self._hints.get(name, _NO_HINT)
+        return self._hints.get(name, NO_HINT)
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
@@ -208,8 +212,8 @@ class _Signature:
     def kind(self, stated: Kind | None) -> Kind:
         """Return how the function is called: as stated, or as the hints of its arguments say."""
         if stated is not None:
-            if stated not in get_args(Kind):
-                raise TypeError(f"kind is one of {', '.join(get_args(Kind))}, not {stated!r}")
+            if stated not in _COLUMN_KINDS:
+                raise TypeError(f"kind is one of {', '.join(_COLUMN_KINDS)}, not {stated!r}")
             return stated
         hints = {self._arrow_kind(self.hint(parameter.name)) for parameter in self.parameters}
         if hints <= {"scalar"}:
@@ -248,6 +252,15 @@ class _Signature:
         return tuple(stated)
 
 
+def _source_of(plain: Any) -> str | None:
+    """Return the text a function was written as, if it is known and of a length for people to read."""
+    try:
+        source = textwrap.dedent(inspect.getsource(plain)).rstrip()
+    except (OSError, TypeError):
+        return None
+    return source if len(source) <= _LONGEST_SOURCE else None
+
+
 def _call_method(plain: type) -> Callable[..., Any]:
     called = inspect.getattr_static(plain, "__call__", None)
     if not inspect.isfunction(called):
@@ -255,7 +268,7 @@ def _call_method(plain: type) -> Callable[..., Any]:
     return called
 
 
-def _outputs(data_type: pa.DataType | None, signature: _Signature, kind: Kind) -> tuple[Output, ...]:
+def _outputs(data_type: pa.DataType | None, signature: Signature, kind: Kind) -> tuple[Output, ...]:
     if data_type is not None:
         import pyarrow as pa
 
@@ -263,7 +276,7 @@ def _outputs(data_type: pa.DataType | None, signature: _Signature, kind: Kind) -
             raise TypeError(f"data_type is an Arrow type, for example pa.float32(), not {data_type!r}")
         return outputs_of(data_type)
     hint = signature.hint("return")
-    if hint is _NO_HINT:
+    if hint is NO_HINT:
         raise TypeError("the type of its result is unknown; hint it, or pass data_type=, for example pa.float32()")
     if kind != "scalar":
         raise TypeError("the hint of a batch does not say the type of its values; pass data_type=")

@@ -18,7 +18,8 @@ from pennon.functions.outputs import Output
 from pennon.functions.policy import ErrorPolicy
 
 Form = Literal["pennon", "pickle", "geneva"]
-Kind = Literal["scalar", "batch", "record_batch"]
+#: How a function of columns is called, how one that makes several rows of one, and one that makes rows of a table.
+Kind = Literal["scalar", "batch", "record_batch", "chunker", "batched_chunker", "udtf"]
 
 FORMAT = 1
 
@@ -39,6 +40,8 @@ class Envelope:
     inputs: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = ()
     options: Options = field(default_factory=Options)
+    #: The text it was written as, where that was at hand; for people to read, never to run.
+    source: str | None = None
 
     @property
     def error_policy(self) -> ErrorPolicy:
@@ -68,6 +71,7 @@ def write_envelope(envelope: Envelope) -> bytes:
         "inputs": list(envelope.inputs),
         "outputs": [output.to_json() for output in envelope.outputs],
         "options": envelope.options.to_json(),
+        **({} if envelope.source is None else {"source": envelope.source}),
     }
     return json.dumps(document, sort_keys=True).encode()
 
@@ -81,7 +85,12 @@ def read_envelope(content: bytes) -> Envelope:
         return _read_pennon(document)
     if "udf_pickle" in document:
         return _read_geneva(document)
-    raise ValueError("The function is JSON, but neither Pennon's ('pennon') nor geneva's ('udf_pickle').")
+    if "chunker_payload" in document or "udtf_payload" in document:
+        return _read_geneva_table_function(document)
+    raise ValueError(
+        "The function is JSON, but neither Pennon's ('pennon') nor geneva's ('udf_pickle', 'chunker_payload', "
+        "'udtf_payload')."
+    )
 
 
 def _json_object(content: bytes) -> dict[str, Any]:
@@ -118,6 +127,7 @@ def _read_pennon(document: dict[str, Any]) -> Envelope:
         inputs=tuple(map(str, _take(document, "inputs", list))),
         outputs=tuple(Output.from_json(output) for output in _take(document, "outputs", list)),
         options=Options.from_json(document.get("options", {})),
+        source=_take(document, "source", str) if document.get("source") is not None else None,
     )
 
 
@@ -127,15 +137,35 @@ def _read_geneva(document: dict[str, Any]) -> Envelope:
     return Envelope("geneva", content, checksum, kind="record_batch")
 
 
+def _read_geneva_table_function(document: dict[str, Any]) -> Envelope:
+    key = "chunker_payload" if "chunker_payload" in document else "udtf_payload"
+    content = _decode(document, key)
+    batch = document.get("batch") is True
+    return Envelope(
+        form="geneva",
+        pickle=content,
+        sha256=hashlib.sha256(content).hexdigest(),
+        kind="udtf" if key == "udtf_payload" else "batched_chunker" if batch else "chunker",
+        name=str(document.get("name") or ""),
+        version=str(document.get("version") or ""),
+        inputs=tuple(map(str, document.get("input_columns") or ())),
+    )
+
+
 def _checked_pickle(document: dict[str, Any], key: str, checksum_key: str) -> tuple[bytes, str]:
-    try:
-        content = base64.b64decode(_take(document, key, str), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"The function's {key!r} is not base64: {error}.") from None
+    content = _decode(document, key)
     stated, actual = _take(document, checksum_key, str), hashlib.sha256(content).hexdigest()
     if stated.lower() != actual:
         raise ValueError(f"The function's {checksum_key!r} is {stated}, but the sha256 of its pickle is {actual}.")
     return content, actual
+
+
+def _decode(document: dict[str, Any], key: str) -> bytes:
+    text = _take(document, key, str)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"The function's {key!r} is not base64: {error}.") from None
 
 
 _Taken = TypeVar("_Taken")

@@ -19,22 +19,29 @@ class Options:
     error_policy: ErrorPolicy = field(default_factory=ErrorPolicy)
     auto_backfill: bool = False
     num_cpus: float | None = None
+    num_gpus: float | None = None
     memory: int | None = None
     image: str | None = None
     manifest: Mapping[str, Any] | None = None
+    #: Of a table function: which rows belong together, and whether it gets them as one table.
+    partition_by: str | None = None
+    partition_by_indexed_column: str | None = None
+    whole: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "batch_bytes", "timeout", "num_cpus", "memory"):
+        for name in ("batch_size", "batch_bytes", "timeout", "num_cpus", "num_gpus", "memory"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is greater than 0, not {value}.")
+        if self.partition_by is not None and self.partition_by_indexed_column is not None:
+            raise ValueError("Rows are partitioned by partition_by or by partition_by_indexed_column, not by both.")
         if self.manifest is not None:
             _check_manifest(self.manifest)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON, without those that say nothing."""
         stated = {**asdict(self), "error_policy": self.error_policy.to_json()}
-        return {name: value for name, value in stated.items() if value is not None}
+        return {name: value for name, value in stated.items() if value is not None and (name != "whole" or value)}
 
     @classmethod
     def from_json(cls, document: Any) -> Options:

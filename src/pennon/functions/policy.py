@@ -127,6 +127,22 @@ class ErrorPolicy:
         return _build(cls, {**known, "retries": tuple(_rule_from_json(rule) for rule in rules)}, "error policy")
 
 
+def policy_of(error_handling: dict[str, Any] | None, stated: ErrorPolicy) -> ErrorPolicy:
+    """Return what happens to partitions that fail: as a view was asked for, else as the function's author said.
+
+    ``{"on_error": "retry", "attempts": 3}`` is short for a policy with one rule.
+    """
+    if not error_handling:
+        return stated
+    wanted = dict(error_handling)
+    if wanted.get("on_error") != "retry" and "attempts" not in wanted:
+        return ErrorPolicy.from_json(wanted)
+    rule = {key: wanted.pop(key) for key in ("attempts", "backoff", "factor", "max_backoff") if key in wanted}
+    if wanted.get("on_error") == "retry":
+        wanted["on_error"] = "fail"
+    return ErrorPolicy.from_json({**wanted, "retries": [*wanted.get("retries", []), rule]})
+
+
 def _add_retry(policy: ErrorPolicy, *exceptions: type[BaseException] | str, **limits: Any) -> ErrorPolicy:
     names = tuple(name if isinstance(name, str) else _dotted_name(name) for name in exceptions)
     return replace(policy, retries=(*policy.retries, Retry(names, **limits)))
