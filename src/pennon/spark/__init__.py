@@ -1,0 +1,46 @@
+"""Lance tables in Spark: a source for ``spark.read`` and ``df.write``, and SQL over tables of a server.
+
+In a session of one's own::
+
+    import pennon.spark
+
+    pennon.spark.register(spark)
+    orders = spark.read.format("pennon").option("url", "http://127.0.0.1:2333").load("shop.orders")
+
+Where a table is known already, as in Pennon's worker::
+
+    from pennon.spark import Snapshot, create_view, read, sql
+
+    snapshot = Snapshot(location, storage_options, branch, version)
+    create_view(spark, "orders", snapshot, columns=["id", "price"], row_ids=[3, 4, 5], with_row_id=True)
+    sql(spark, "SELECT o.id FROM shop.orders AS o", {"shop.orders": snapshot})
+
+Executors import this package, so the names it promises are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pennon.spark.session import create_view, read, register
+    from pennon.spark.snapshot import Snapshot
+    from pennon.spark.statements import sql
+
+__all__ = ["Snapshot", "create_view", "read", "register", "sql"]
+
+_HOMES = {
+    "Snapshot": "snapshot",
+    "create_view": "session",
+    "read": "session",
+    "register": "session",
+    "sql": "statements",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,41 @@
+"""A version of a table, as executors open it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+#: Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
+_CACHE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where a version of a table is, and what opens it."""
+
+    location: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    branch: str = ""
+    #: None means the newest.
+    version: int | None = None
+
+    def open(self) -> Any:
+        """Open the version."""
+        import lance
+
+        session = lance.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
+        options = self.options or None
+        if self.branch:
+            main = lance.dataset(self.location, storage_options=options, session=session)
+            return main.checkout_version((self.branch, self.version))
+        return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
+
+    def to_option(self) -> str:
+        """Return it as an option of a data source."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_option(cls, text: str) -> Self:
+        """Return the snapshot that an option holds."""
+        return cls(**json.loads(text))

@@ -1,0 +1,264 @@
+"""Writing rows of Spark: tasks write files that tell which write they belong to, the driver commits one version."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableSchemaValidationError
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pennon.lake.places import open_folder
+from pennon.spark.tables import Address
+from pennon.spark.types import arrow_schema, check_writable, to_lance
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pennon.lake.folder import Folder
+
+_FILE_ROWS = 1024 * 1024
+_FILE_BYTES = 1024 * 1024 * 1024
+_FORMAT = "2.2"
+_IN_DOUBT = ".in-doubt"
+#: What a commit raises that did not happen for sure.
+_REFUSALS = (LanceNamespaceError, ValueError)
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file of rows."""
+
+    name: str
+    rows: int
+    size: int
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """The files of one task."""
+
+    files: list[WrittenFile]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table that is written."""
+
+    address: Address
+    location: str
+    options: dict[str, str]
+    schema: pa.Schema
+    format: str
+    #: The version that rows are added to or that is replaced; none for a new table.
+    version: int | None
+    managed: bool
+    #: Whether this write declared the table, so that it goes away again if the write fails.
+    is_new: bool = False
+
+
+class LanceWriter(DataSourceArrowWriter):
+    """Adds rows to a table or puts them in the place of its rows."""
+
+    def __init__(self, target: Target, *, overwrite: bool, most_rows: int | None, rounding: bool) -> None:
+        self._target = target
+        self._overwrite = overwrite
+        self._most_rows = most_rows or _FILE_ROWS
+        self._rounding = rounding
+        self._mark = f"spark-{uuid.uuid4().hex}"
+
+    @classmethod
+    def prepare(cls, address: Address, rows: StructType, *, overwrite: bool, **options: Any) -> LanceWriter:
+        """Find the table, or declare it when there is none, and check that the rows can become its rows."""
+        import lance
+        import lance_namespace as ln
+
+        client = address.connect()
+        try:
+            described = address.describe(client)
+        except TableNotFoundError:
+            declared = client.declare_table(ln.DeclareTableRequest(id=list(address.identifier), vend_credentials=True))
+            return cls(_new(address, declared, rows, is_new=True), overwrite=overwrite, **options)
+        if described.is_only_declared:
+            return cls(_new(address, described, rows), overwrite=overwrite, **options)
+        found = lance.dataset(namespace_client=client, table_id=list(address.identifier))
+        schema = found.schema
+        if overwrite and not _is_same_shape(rows, schema):
+            schema = arrow_schema(rows)
+        check_writable(rows, schema)
+        storage = dict(described.storage_options or {})
+        managed = bool(described.managed_versioning)
+        state = (schema, found.data_storage_version, found.version, managed)
+        target = Target(address, described.location, storage, *state)
+        return cls(target, overwrite=overwrite, **options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a partition into files of their own."""
+        files = _Files(self._target, self._mark, self._most_rows)
+        try:
+            for batch in iterator:
+                files.write(to_lance(batch, self._target.schema, rounding=self._rounding))
+            return Written(files.close())
+        except BaseException:
+            files.abort()
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the files of all tasks as one version, and remove those of attempts that do not count."""
+        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        if files or self._overwrite or self._target.version is None:
+            doubt = f"data/{self._mark}{_IN_DOUBT}"
+            folder = self._folder()
+            folder.put_if_absent(doubt, b"")
+            try:
+                self._commit(files)
+            except _REFUSALS:
+                folder.remove(doubt)
+                raise
+            folder.remove(doubt)
+        self._remove_files(kept={file.name for file in files})
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 (files are known by name)
+        """Remove all files of this write, and the table if this write declared it."""
+        import lance_namespace as ln
+
+        if self._folder().stat(f"data/{self._mark}{_IN_DOUBT}") is not None:
+            return  # the answer to the commit was lost: the files may be those of a version
+        self._remove_files(kept=set())
+        address = self._target.address
+        if self._target.is_new:
+            client = address.connect()
+            if address.describe(client).is_only_declared:
+                client.drop_table(ln.DropTableRequest(id=list(address.identifier)))
+
+    def _commit(self, files: list[WrittenFile]) -> None:
+        import lance
+        from lance.fragment import DataFile
+
+        target = self._target
+        client = target.address.connect()
+        table_id = list(target.address.identifier)
+        found = None
+        if target.version is not None:
+            found = lance.dataset(namespace_client=client, table_id=table_id, version=target.version)
+        if found is None or self._overwrite:
+            operation = lance.LanceOperation.Overwrite(target.schema, _fragments(files, _new_layout(target)))
+        else:
+            operation = lance.LanceOperation.Append(_fragments(files, DataFile.create(found, files[0].name)))
+        lance.LanceDataset.commit(
+            found or target.location,
+            operation,
+            read_version=target.version or 0,
+            storage_options=target.options or None,
+            enable_v2_manifest_paths=True,
+            enable_stable_row_ids=True if found is None else None,
+            namespace_client=client if target.managed else None,
+            table_id=table_id if target.managed else None,
+            namespace_client_managed_versioning=target.managed,
+        )
+
+    def _folder(self) -> Folder:
+        return open_folder(self._target.location, self._target.options)
+
+    def _remove_files(self, kept: set[str]) -> None:
+        folder = self._folder()
+        for file in list(folder.files("data")):
+            name = file.path.rpartition("/")[2]
+            if name.startswith(self._mark) and name not in kept:
+                folder.remove(file.path)
+
+
+class _Files:
+    """The files that one attempt of a task writes."""
+
+    def __init__(self, target: Target, mark: str, most_rows: int) -> None:
+        self._target = target
+        self._mark = mark
+        self._most_rows = most_rows
+        self._writer: Any = None
+        self._name = ""
+        self._rows = self._bytes = 0
+        self._written: list[WrittenFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._writer is None:
+                self._open()
+            piece = batch.slice(0, self._most_rows - self._rows)
+            self._writer.write_batch(piece)
+            self._rows += piece.num_rows
+            self._bytes += piece.nbytes
+            if self._rows >= self._most_rows or self._bytes >= _FILE_BYTES:
+                self._finish()
+            batch = batch.slice(piece.num_rows)
+
+    def close(self) -> list[WrittenFile]:
+        if self._writer is not None:
+            self._finish()
+        return self._written
+
+    def abort(self) -> None:
+        """Remove what this attempt wrote: another one may succeed and never know of it."""
+        self._writer = None  # a file that is not closed never gets its name
+        folder = open_folder(self._target.location, self._target.options)
+        for file in self._written:
+            folder.remove(f"data/{file.name}")
+
+    def _open(self) -> None:
+        from lance.file import LanceFileWriter
+
+        self._name = f"{self._mark}-{uuid.uuid4().hex}.lance"
+        target = self._target
+        options: dict[str, Any] = {"storage_options": target.options} if target.options else {}
+        path = f"{target.location}/data/{self._name}"
+        self._writer = LanceFileWriter(path, target.schema, version=target.format, **options)
+        self._rows = self._bytes = 0
+
+    def _finish(self) -> None:
+        writer, self._writer = self._writer, None
+        writer.close()
+        self._written.append(WrittenFile(self._name, self._rows, writer.size_bytes))
+
+
+def _new(address: Address, found: Any, rows: StructType, *, is_new: bool = False) -> Target:
+    schema = arrow_schema(rows)
+    if not schema.names:
+        raise TableSchemaValidationError("A table has at least one column, and the rows have none.")
+    storage, managed = dict(found.storage_options or {}), bool(found.managed_versioning)
+    return Target(address, found.location, storage, schema, _FORMAT, None, managed=managed, is_new=is_new)
+
+
+def _is_same_shape(rows: StructType, schema: pa.Schema) -> bool:
+    """Tell whether rows have just the columns of a table, in types that become the table's."""
+    try:
+        check_writable(rows, schema)
+    except TableSchemaValidationError:
+        return False
+    return sorted(rows.fieldNames()) == sorted(schema.names)
+
+
+def _new_layout(target: Target) -> Any:
+    """Return how files hold the fields that a new table of the schema has."""
+    import lance
+    from lance.file import LanceFileWriter
+    from lance.fragment import DataFile
+
+    with tempfile.TemporaryDirectory(prefix="pennon-layout-") as folder:
+        made = lance.write_dataset(target.schema.empty_table(), folder, data_storage_version=target.format)
+        LanceFileWriter(f"{folder}/data/empty.lance", target.schema, version=target.format).close()
+        return DataFile.create(made, "empty.lance")
+
+
+def _fragments(files: list[WrittenFile], layout: Any) -> list[Any]:
+    """Return files as fragments; all files of one schema and format are laid out alike."""
+    from lance.fragment import DataFile, FragmentMetadata
+
+    def data_file(file: WrittenFile) -> Any:
+        version = (layout.file_major_version, layout.file_minor_version)
+        return DataFile(file.name, layout.fields, layout.column_indices, *version, file.size)
+
+    return [FragmentMetadata(0, [data_file(file)], file.rows) for file in files]
