@@ -325,6 +325,12 @@ def last_submitted(connection: Connection, table_id: str, branch: str, target: s
     return int(found[0] or 0) if found else 0
 
 
+def newest(connection: Connection, table_id: str, kind: str) -> Job | None:
+    """Return the job of a kind on a table that was submitted last."""
+    row = connection.one(_SELECT + "WHERE j.table_id = ? AND j.kind = ? ORDER BY j.id DESC LIMIT 1", table_id, kind)
+    return _job(row) if row else None
+
+
 def counts(connection: Connection) -> dict[str, int]:
     """Return how many jobs are in each state."""
     found = {row[0]: int(row[1]) for row in connection.all("SELECT state, COUNT(*) FROM jobs GROUP BY state")}

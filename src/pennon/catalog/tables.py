@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pennon.catalog.database import Connection, Row
 
 #: How a table came into the catalog.
-CREATED, REGISTERED, DISCOVERED = "created", "registered", "discovered"
+CREATED, REGISTERED, DISCOVERED, VIEW = "created", "registered", "discovered", "view"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Table:
     def identifier(self) -> Identifier:
         """The full identifier of the table."""
         return (*self.namespace, self.name)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the table is a materialized view; what is one was made as one, and stays one."""
+        return self.origin == VIEW
 
 
 _SELECT: LiteralString = (

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
+from pennon.catalog import tables
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, identifier_of, key_of
 
@@ -95,15 +96,39 @@ def insert(connection: Connection, view: View, sources: Mapping[str, Sequence[st
         view.created_at,
     )
     _insert_sources(connection, view.table_id, sources)
+    # Every commit asks whether its table is a view: kept where the table is read anyway, that costs nothing.
+    connection.run("UPDATE tables SET origin = ? WHERE id = ?", tables.VIEW, view.table_id)
 
 
 def redefine(
-    connection: Connection, view_id: str, definition: dict[str, Any], sources: Mapping[str, Sequence[str]]
+    connection: Connection,
+    view_id: str,
+    definition: dict[str, Any],
+    sources: Mapping[str, Sequence[str]],
+    watermark: Watermark | None,
 ) -> None:
-    """Give a view another definition."""
-    connection.run("UPDATE views SET definition = ? WHERE table_id = ?", json.dumps(definition), view_id)
+    """Give a view another definition, and a watermark that says the same in its terms."""
+    connection.run(
+        "UPDATE views SET definition = ?, watermark = ? WHERE table_id = ?",
+        json.dumps(definition),
+        watermark.to_json() if watermark else None,
+        view_id,
+    )
     connection.run("DELETE FROM view_sources WHERE view_id = ?", view_id)
     _insert_sources(connection, view_id, sources)
+
+
+def configure(
+    connection: Connection, view_id: str, *, auto_refresh: bool, schedule: str | None, on_schema_change: str
+) -> None:
+    """Change when a view is refreshed without being asked, and what new columns of its sources do."""
+    connection.run(
+        "UPDATE views SET auto_refresh = ?, schedule = ?, on_schema_change = ? WHERE table_id = ?",
+        int(auto_refresh),
+        schedule,
+        on_schema_change,
+        view_id,
+    )
 
 
 def find(connection: Connection, table_id: str) -> View | None:

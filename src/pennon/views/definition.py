@@ -85,7 +85,9 @@ class Definition:
     limit: int | None = None
     offset: int | None = None
     functions: tuple[FunctionColumn, ...] = ()
-    #: Of a query that Spark evaluates; its tables are called by the names of the sources.
+    #: Of a query that Spark evaluates: its tables are called by the names of the sources (plain words such as
+    #: ``source_1``), each with the columns of ``Source.columns`` alone, so that ``*`` stays what it was. One that works
+    #: row by row also returns, as its first column, ``SOURCE_ROW``, which its source then has to have as a column.
     sql: str | None = None
     expansion: Expansion | None = None
     #: Why every refresh computes the whole view; none when it can follow the changes.

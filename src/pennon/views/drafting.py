@@ -1,0 +1,241 @@
+"""From what a request asks for to the definition of a view, with everything checked that can be before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
+
+from pennon.functions.envelope import Envelope, read_envelope
+from pennon.lake.field_paths import find_field, join_path, split_path
+from pennon.lake.problems import typed_errors
+from pennon.lake.virtual_columns import function_reference
+from pennon.views.asking import FunctionUse, StructuredQuery, TableUse
+from pennon.views.definition import Column, Definition, FunctionColumn, Source
+from pennon.views.schemas import HIDDEN, hidden_names, stored_schema
+from pennon.views.select_text import changing_name, quote, tokenize, wide_name
+from pennon.views.spark_sql import SparkQuery
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+
+_COLUMN_KINDS = ("scalar", "batch", "record_batch")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table that a view reads, found and opened."""
+
+    use: TableUse
+    table: Table
+    #: At the version the query asks for, else the newest.
+    dataset: Any
+    version: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that ``*`` stands for: of a view, without those that tie it to its own source."""
+        schema: pa.Schema = self.dataset.schema
+        hidden = HIDDEN if self.table.is_view else ()
+        return pa.schema([field for field in schema if field.name not in hidden])
+
+    def source(self, columns: Iterable[str], name: str | None = None) -> Source:
+        """Return the table as the source of a view that reads some of its columns."""
+        return Source(name or str(self.use), self.table.id, self.table.identifier, tuple(columns), self.version)
+
+
+Open = Callable[[TableUse], Opened]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A view that is ready to be made."""
+
+    definition: Definition
+    schema: pa.Schema
+    #: What its folder has to keep.
+    functions: tuple[bytes, ...] = ()
+
+
+def draft_query(query: StructuredQuery | SparkQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+    """Return the draft of a view that shows what a query makes."""
+    if isinstance(query, SparkQuery):
+        return _draft_spark(query, open_table, declared)
+    return _draft_structured(query, open_table, declared)
+
+
+def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+    opened = {use: open_table(use) for use in query.uses}
+    bound = query.bind({use: found.schema for use, found in opened.items()})
+    definition = Definition(
+        kind="query",
+        engine="spark",
+        sources=tuple(
+            found.source(columns, name)
+            for found, (name, columns) in zip(opened.values(), bound.columns.items(), strict=True)
+        ),
+        sql=bound.sql,
+        rebuild_reason=query.rebuild_reason,
+    )
+    made = pa.schema([pa.field(name, kind or pa.null()) for name, kind in bound.fields])
+    return Draft(definition, _whole_schema(made, declared, definition))
+
+
+def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+    source = open_table(query.source)
+    columns, made = project(query, source)
+    functions = [function_column(use, source, declared) for use in query.functions]
+    made = _extended(made, [field for _, fields in functions for field in fields])
+    needs = [path for function, _ in functions for path in function.inputs]
+    definition = Definition(
+        kind="query",
+        engine="lance",
+        sources=(source.source(columns_needed(source, columns, query.where, needs)),),
+        columns=columns,
+        where=query.where,
+        limit=query.limit,
+        offset=query.offset,
+        functions=tuple(function for function, _ in functions),
+        rebuild_reason=structured_reason(query, columns),
+    )
+    contents = tuple(use.content for use in query.functions)
+    return Draft(definition, _whole_schema(made, declared, definition), contents)
+
+
+def _whole_schema(made: pa.Schema, declared: pa.Schema | None, definition: Definition) -> pa.Schema:
+    hidden = hidden_names(definition.kind, incremental=definition.is_incremental)
+    schema = stored_schema(made, declared, hidden)
+    refuse_unknown_types(schema)
+    return schema
+
+
+def refuse_unknown_types(schema: pa.Schema) -> None:
+    """Refuse a schema with a column whose type cannot be told."""
+    for field in schema:
+        if pa.types.is_null(field.type):
+            raise TableSchemaValidationError(
+                f"The type of {field.name!r} cannot be told before the view is computed; write "
+                f"CAST(… AS …) around what {field.name!r} is, or send an output_schema."
+            )
+
+
+def project(query: StructuredQuery, source: Opened) -> tuple[tuple[Column, ...], pa.Schema]:
+    """Return the columns of a query and the schema they make; Lance itself reads every expression."""
+    columns = query.columns
+    if columns is None:
+        columns = tuple(Column(name, quote(name)) for name in source.schema.names)
+    if not columns:
+        raise InvalidInputError("The query names no columns.")
+    for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
+        wide = wide_name(text)
+        if wide is not None:
+            raise InvalidInputError(f"{wide} does not work row by row; write the query as SQL of Spark's instead.")
+    with typed_errors():
+        scanner = source.dataset.scanner(
+            columns={column.name: column.expression for column in columns},
+            filter=query.where,
+            with_row_id=True,
+            limit=0,
+        )
+        made: pa.Schema = scanner.to_table().schema
+    fields = [made.field(column.name) for column in columns]
+    return columns, pa.schema(
+        [_as_stored(field, column, source) for field, column in zip(fields, columns, strict=True)]
+    )
+
+
+def _as_stored(field: pa.Field, column: Column, source: Opened) -> pa.Field:
+    """Return a field without what the source says of the same column: who fills it there does not fill it here."""
+    plain = pa.field(field.name, field.type, True)
+    stored: pa.Schema = source.dataset.schema
+    name = next((name for name in stored.names if column.expression in (name, quote(name))), None)
+    kept = (
+        {key: value for key, value in (stored.field(name).metadata or {}).items() if _is_about_type(key)}
+        if name
+        else {}
+    )
+    return plain.with_metadata(kept) if kept else plain
+
+
+def _is_about_type(key: bytes) -> bool:
+    return key.startswith((b"ARROW:extension", b"lance-encoding"))
+
+
+def structured_reason(query: StructuredQuery, columns: Sequence[Column]) -> str | None:
+    """Return why a query has to be computed as a whole; none when it works row by row."""
+    found = "LIMIT" if query.limit is not None else "OFFSET" if query.offset is not None else None
+    for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
+        name = changing_name(text)
+        if name is not None and found is None:
+            found = f"{name}, whose value is not of the row alone"
+    return None if found is None else f"The query uses {found}, so every refresh computes the whole view."
+
+
+def columns_needed(
+    source: Opened, columns: Sequence[Column], where: str | None, paths: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the columns of a source that a view needs: those its expressions name, and paths inside of others."""
+    texts = [*(column.expression for column in columns), *([where] if where else [])]
+    words = {token.text.lower() for text in texts for token in tokenize(text)}
+    schema: pa.Schema = source.dataset.schema
+    whole = [name for name in schema.names if name.lower() in words]
+    nested = [join_path(split_path(path)) for path in paths]
+    return tuple(dict.fromkeys([*whole, *(path for path in nested if split_path(path)[0] not in whole)]))
+
+
+def function_column(
+    use: FunctionUse, source: Opened, declared: pa.Schema | None
+) -> tuple[FunctionColumn, list[pa.Field]]:
+    """Return a function of a query as the view keeps it, and the columns it computes."""
+    for path in use.inputs:
+        find_field(source.dataset.schema, path)
+    envelope = _envelope_of(use)
+    fields = [pa.field(name, _output_type(envelope, name, field, declared)) for name, field in use.outputs]
+    return FunctionColumn(function_reference(use.content), use.inputs, use.outputs, use.manifest), fields
+
+
+def _envelope_of(use: FunctionUse) -> Envelope | None:
+    """Return what is known of a function; none of one that only geneva can read."""
+    try:
+        envelope = read_envelope(use.content)
+    except ValueError as error:
+        if use.is_foreign:
+            return None
+        raise InvalidInputError(f"The function of {use.outputs[0][0]!r} cannot be read: {error}") from None
+    if envelope.kind not in _COLUMN_KINDS:
+        raise InvalidInputError(f"The function of {use.outputs[0][0]!r} is a {envelope.kind}; here it must be a udf.")
+    return envelope
+
+
+def _output_type(envelope: Envelope | None, name: str, field: str, declared: pa.Schema | None) -> pa.DataType:
+    known = {output.struct_field: output.data_type for output in envelope.outputs} if envelope else {}
+    if field in known:
+        return known[field]
+    if not field and known:
+        return pa.struct([pa.field(part, kind) for part, kind in known.items()])
+    if known:
+        raise InvalidInputError(f"The function of {name!r} returns no {field!r}; it returns {', '.join(known)}.")
+    if declared is None or name not in declared.names:
+        raise TableSchemaValidationError(
+            f"The function of {name!r} does not say what it returns; send an output_schema with {name!r} in it."
+        )
+    return declared.field(name).type
+
+
+def _extended(schema: pa.Schema, fields: Sequence[pa.Field]) -> pa.Schema:
+    for field in fields:
+        if field.name in schema.names:
+            raise TableSchemaValidationError(f"There would be two columns {field.name!r}.")
+        schema = schema.append(field)
+    return schema
+
+
+def merged_sources(definition: Definition) -> dict[str, tuple[str, ...]]:
+    """Return the columns that a view reads of each table, by the tables' ids."""
+    merged: dict[str, tuple[str, ...]] = {}
+    for source in definition.sources:
+        merged[source.table_id] = tuple(dict.fromkeys((*merged.get(source.table_id, ()), *source.columns)))
+    return merged

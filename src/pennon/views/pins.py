@@ -1,0 +1,86 @@
+"""Pins: versions of its sources that a view needs, kept by tags that Lance's own cleanup honours everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import TableVersionNotFoundError
+
+from pennon.catalog import tables
+from pennon.core.identifiers import format_identifier
+from pennon.lake import refs
+from pennon.lake.layout import manifest_name, versions_folder
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.lake.folder import Folder
+    from pennon.lake.refs import Ref
+
+_PREFIX = f"{refs.RESERVED}view."
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A version of a source that a view needs."""
+
+    view_id: str
+    version: int
+
+    @property
+    def tag(self) -> str:
+        """The name of the tag that keeps it."""
+        return f"{_PREFIX}{self.view_id}.{self.version}"
+
+
+def pin(folder: Folder, view_id: str, version: int) -> None:
+    """Keep a version of a source for a view; raises ``TableVersionNotFoundError`` when it is gone.
+
+    Whoever reads a version pins it first. To pin what is pinned changes nothing.
+    """
+    size = _manifest_size(folder, version)
+    wanted = Pin(view_id, version)
+    if size is not None:
+        folder.put_if_absent(refs.file_of(wanted.tag), refs.tag_content("", version, size))
+        # Looked for again: a cleanup that did not see the tag may have removed the version just now.
+        if _manifest_size(folder, version) is not None:
+            return
+        folder.remove(refs.file_of(wanted.tag))
+    raise TableVersionNotFoundError(f"Version {version} of a source is gone: it was cleaned up.")
+
+
+def release(folder: Folder, view_id: str, keep: Collection[int] = ()) -> None:
+    """Give up what a view does not need any more of a source: all versions but those to keep."""
+    for found in pins(folder):
+        if found.view_id == view_id and found.version not in keep:
+            folder.remove(refs.file_of(found.tag))
+
+
+def pins(folder: Folder) -> list[Pin]:
+    """Return which versions of a table are kept for which views."""
+    return [found for ref in refs.all_tags(folder) if (found := _pin_of(ref)) is not None]
+
+
+def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
+    """Return references with those that are pins called by their views; a pin whose view was dropped needs nothing."""
+    named: list[Ref] = []
+    for ref in found:
+        pinned = _pin_of(ref)
+        if pinned is None:
+            named.append(ref)
+        elif (view := tables.find_by_id(connection, pinned.view_id)) is not None:
+            named.append(refs.Ref("view", format_identifier(view.identifier), ref.branch, ref.version))
+    return named
+
+
+def _pin_of(ref: Ref) -> Pin | None:
+    view_id, _, version = ref.name.removeprefix(_PREFIX).rpartition(".")
+    is_pin = ref.kind == "tag" and ref.name.startswith(_PREFIX) and view_id and version.isdecimal()
+    return Pin(view_id, int(version)) if is_pin else None
+
+
+def _manifest_size(folder: Folder, version: int) -> int | None:
+    names = (manifest_name(version, "V2"), manifest_name(version, "V1"))
+    stored = next(filter(None, (folder.stat(f"{versions_folder('')}/{name}") for name in names)), None)
+    return None if stored is None else stored.size
