@@ -19,7 +19,7 @@ from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
 from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
-from pennon.pipeline.environment import Environment, Shipped, ship
+from pennon.pipeline.driving import prepare, task_count, wait
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
 from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work
 from pennon.pipeline.filling import Sizes, Target
@@ -30,6 +30,7 @@ from pennon.pipeline.watching import Watch
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
+    from pennon.pipeline.environment import Shipped
     from pennon.pipeline.session import Session
     from pennon.pipeline.tools import Tools
 
@@ -37,10 +38,6 @@ logger = logging.getLogger("pennon.worker")
 
 #: So often is planned anew for rows that came or changed while others were computed.
 _ROUNDS = 5
-_POLL_SECONDS = 0.02
-_LONGEST_POLL = 0.5
-_TASKS_PER_CORE = 2
-_TASKS_OF_CONNECT = 8
 
 
 class Backfill:
@@ -154,6 +151,8 @@ class Backfill:
     def _compute(self, current: Round) -> None:
         committer = current.open_committer()
         with self._tools.sessions.use(self._spec.get("cluster")) as lent:
+            if lent.ui is not None:
+                self._tools.queue.note(self._job, "session", data={"spark_ui": lent.ui})
             session, shipped = self._environment(lent, current.column)
             self._preflight(session, shipped, current)
             self.phase = "compute"
@@ -164,10 +163,7 @@ class Backfill:
         if not manifest:
             return session, None
         self.phase = "environment"
-        environment = Environment.parse(manifest)
-        if environment.is_empty:
-            return session, None
-        return ship(session, environment, self._tools.settings.environments)
+        return prepare(session, manifest, self._tools.settings)
 
     def _preflight(self, session: Session, shipped: Shipped | None, current: Round) -> None:
         """Try the function on an executor, unless this session has seen it work."""
@@ -179,12 +175,7 @@ class Backfill:
         self.phase = "preflight"
         task = Preflight(current.task.source, current.task.work, current.plan.units[0])
         run = run_tasks(session, task, 1, group=f"{self._job.id}-preflight", environment=shipped)
-        try:
-            while not run.wait(_LONGEST_POLL):
-                self._lease.check()
-        except BaseException:
-            run.cancel()
-            raise
+        wait(run, self._lease, lambda: None, lambda: None)
         (answer,) = run.results()
         if "failure" in answer:
             raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
@@ -192,7 +183,9 @@ class Backfill:
         self._tools.queue.note(self._job, "preflight", current.column.path, answer)
 
     def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round, committer: FillCommitter) -> None:
-        groups = group_units(current.plan.units, self._task_count(session), self._spec.get("task_size"))
+        groups = group_units(
+            current.plan.units, task_count(session, self._spec.get("concurrency")), self._spec.get("task_size")
+        )
         current.checkpoints.forget_failures()
         watch = Watch(self._lease, current, partial(self._commit, current, committer))
         at_once = self._spec.get("concurrency") or len(groups)
@@ -207,32 +200,13 @@ class Backfill:
     ) -> None:
         """Run tasks side by side, and commit what they finish."""
         run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=shipped)
-        try:
-            poll = _POLL_SECONDS
-            while not run.wait(poll):
-                self._lease.check()
-                watch.look()
-                poll = min(poll * 1.5, _LONGEST_POLL)
-        except BaseException:
-            current.checkpoints.stop(task.run)
-            run.cancel()
-            raise
+        wait(run, self._lease, watch.look, partial(current.checkpoints.stop, task.run))
         try:
             run.results()
         except TaskError:
             watch.look(last=True)  # what is finished stays finished
             raise
         watch.look(last=True)
-
-    def _task_count(self, session: Session) -> int:
-        asked = self._spec.get("concurrency")
-        if asked:
-            return int(asked)
-        if session.cluster.is_remote:
-            return _TASKS_OF_CONNECT  # whose cores cannot be counted
-        cores = int(session.spark.sparkContext.defaultParallelism)
-        # Hosts of a cluster differ in speed: with more tasks than cores, the faster ones take on more.
-        return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
 
     def _commit(self, current: Round, committer: FillCommitter, units: list[tuple[Unit, dict[str, Any]]]) -> None:
         """Commit fragments whose files are written."""

@@ -83,6 +83,11 @@ class Session:
         except PySparkException:
             return False
 
+    @property
+    def ui(self) -> str | None:
+        """Where a browser finds Spark's own pages; none where they are off, or a Connect server has them."""
+        return None if self._jvm is None else self.spark.sparkContext.uiWebUrl
+
     @contextmanager
     def preparing(self) -> Iterator[None]:
         """Keep other threads from preparing the session at the same time."""

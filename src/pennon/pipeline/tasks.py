@@ -14,7 +14,7 @@ import re
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Task = Callable[[int], Answer]
 
-_SCHEMA = "task long, answer string"
+#: What a data frame that runs tasks returns.
+ANSWERS = "task long, answer string"
 _CANCEL_SECONDS = 0.2
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACE = 4000
@@ -53,7 +54,7 @@ class TasksCancelledError(Exception):
 class TaskRun:
     """Tasks under way; they run in a thread of their own, so that others can watch and cancel them."""
 
-    def __init__(self, session: Session, task: Task, count: int, group: str, environment: Shipped | None) -> None:
+    def __init__(self, session: Session, plan: Callable[[], Any], group: str, count: int | None = None) -> None:
         self._session = session
         # A name of its own: cancelling must reach this run and no other of the same group.
         self._name = f"{group}-{uuid.uuid4().hex}"
@@ -61,7 +62,7 @@ class TaskRun:
         self._ended = threading.Event()
         self._answers: dict[int, Answer] = {}
         self._error: Exception | None = None
-        self._thread = _thread(session, lambda: self._run(task, count, environment))
+        self._thread = _thread(session, lambda: self._run(plan, count))
         self._thread.start()
 
     def done(self) -> bool:
@@ -87,13 +88,13 @@ class TaskRun:
             raise self._error
         return [self._answers[number] for number in sorted(self._answers)]
 
-    def _run(self, task: Task, count: int, environment: Shipped | None) -> None:
+    def _run(self, plan: Callable[[], Any], count: int | None) -> None:
         try:
             with _named(self._session, self._name):
-                frame = _frame(self._session, _Partition(task, environment), count)
-                rows = [] if self._cancelled.is_set() else frame.collect()
-            self._answers = {row["task"]: json.loads(row["answer"]) for row in rows}
-            if len(self._answers) != count:
+                planned = plan()
+                answers = [] if self._cancelled.is_set() else planned.collect()
+            self._answers = {number: json.loads(answer) for number, answer in answers}
+            if self._cancelled.is_set() or (count is not None and len(self._answers) != count):
                 self._error = TasksCancelledError("The tasks were cancelled.")
         except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where results are asked for)
             self._error = TasksCancelledError("The tasks were cancelled.") if self._cancelled.is_set() else plain(error)
@@ -101,9 +102,25 @@ class TaskRun:
             self._ended.set()
 
 
-def run_tasks(session: Session, task: Task, count: int, *, group: str, environment: Shipped | None = None) -> TaskRun:
-    """Start tasks 0 to count - 1 on a cluster, in an environment if given; the group names them for Spark."""
-    return TaskRun(session, task, count, group, environment)
+def run_tasks(
+    session: Session,
+    task: Task,
+    count: int,
+    *,
+    group: str,
+    environment: Shipped | None = None,
+    profile: Any = None,
+) -> TaskRun:
+    """Start tasks 0 to count - 1 on a cluster, in an environment if given; the group names them for Spark.
+
+    A resource profile says what Spark keeps for each of them.
+    """
+    return TaskRun(session, lambda: _plan(session, _Partition(task, environment), count, profile), group, count)
+
+
+def run_frame(session: Session, frame: Callable[[], Any], *, group: str) -> TaskRun:
+    """Start what a data frame computes: its rows are the answers of tasks, as many as Spark makes of it."""
+    return TaskRun(session, frame, group)
 
 
 def plain(error: Exception) -> Exception:
@@ -137,23 +154,36 @@ class _Partition:
         self._task = task
         self.environment = environment
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def of_numbers(self, numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Run tasks, and return each with its answer."""
+        for number in numbers:
+            yield number, json.dumps(self._answer(number))
+
+    def of_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run tasks whose numbers come as Arrow, and return their answers so."""
         import pyarrow as pa
 
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                answer = json.dumps(self._answer(number))
+            for number, answer in self.of_numbers(batch.column(0).to_pylist()):
                 yield pa.RecordBatch.from_pydict({"task": [number], "answer": [answer]})
 
     def _answer(self, number: int) -> Answer:
-        try:
+        def answer() -> Answer:
             if self.environment is not None:
                 activate(self.environment)
             return self._task(number)
-        except Exception as error:  # noqa: BLE001 (it is raised again, in another form)
-            raise _ReportedError(_MARK + _report(error)) from None
-        finally:
-            _freeze()
+
+        return reported(answer)
+
+
+def reported(work: Callable[[], Answer]) -> Answer:
+    """Do the work of a task; what it raises reaches the driver in a form that survives its way through Spark."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 (it is raised again, in another form)
+        raise _ReportedError(_MARK + _report(error)) from None
+    finally:
+        _freeze()
 
 
 def _report(error: Exception) -> str:
@@ -175,25 +205,29 @@ def _freeze() -> None:
         gc.freeze()
 
 
-_framing = threading.Lock()
+_planning = threading.Lock()
 
 
-def _frame(session: Session, partition: _Partition, count: int) -> Any:
-    """Return the data frame that runs the tasks: one number a partition."""
-    from pennon.pipeline.session import accept_pandas
-
-    numbers = session.spark.range(0, count, 1, count)
-    accept_pandas()
+def _plan(session: Session, partition: _Partition, count: int, profile: Any) -> Any:
+    """Return what runs the tasks when it is collected: one number a partition."""
     if session.cluster.is_remote:
-        return numbers.mapInArrow(partition, _SCHEMA)
+        from pennon.pipeline.session import accept_pandas
+
+        accept_pandas()
+        return session.spark.range(0, count, 1, count).mapInArrow(partition.of_batches, ANSWERS)
+    # Not a data frame: nothing of what Spark SQL does to plan and compile one is needed here.
+    context = session.spark.sparkContext
     # Python workers are shared only by functions with the same variables: so an environment has its own.
     marks = partition.environment.marks if partition.environment is not None else {}
-    context = session.spark.sparkContext
-    with _framing:
+    with _planning:
         usual = context.environment
         context.environment = usual | marks
         try:
-            return numbers.mapInArrow(partition, _SCHEMA)
+            planned = context.parallelize(range(count), count).mapPartitions(partition.of_numbers)
+            if profile is not None:
+                planned = planned.withResources(profile)
+            planned.id()  # the variables are taken over only when Spark makes something of it
+            return planned
         finally:
             context.environment = usual
 

@@ -19,6 +19,7 @@ from pennon.pipeline.clusters import UnknownClusterError
 from pennon.pipeline.environment import BuildError, ManifestError
 from pennon.pipeline.java import JavaNotFoundError
 from pennon.pipeline.lease import Lease, ShuttingDownError
+from pennon.pipeline.refresh import Refresh
 from pennon.pipeline.rounds import JobFailedError
 from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError
 from pennon.pipeline.tasks import TaskError
@@ -57,7 +58,7 @@ class Runner(Protocol):
         """Carry it out and return its result."""
 
 
-RUNNERS: dict[str, Callable[[Tools, Lease], Runner]] = {"backfill": Backfill}
+RUNNERS: dict[str, Callable[[Tools, Lease], Runner]] = {"backfill": Backfill, "refresh": Refresh}
 
 
 class Worker:

@@ -1,0 +1,289 @@
+"""Computing what a refresh needs, on Spark: in tasks that go row by row, partition by partition, or by a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pennon.functions.envelope import read_envelope
+from pennon.functions.policy import ErrorPolicy
+from pennon.lake.spans import runs_of
+from pennon.lake.virtual_columns import read_function
+from pennon.pipeline.counting import Counts, Ids, unpack_ids
+from pennon.pipeline.derivation import Derivation, Item, Picked, Recipe, Slice
+from pennon.pipeline.driving import prepare, task_count, wait
+from pennon.pipeline.fill_task import Source, Work
+from pennon.pipeline.filling import Sizes, Target
+from pennon.pipeline.fragments import NewFragment
+from pennon.pipeline.notices import Notices
+from pennon.pipeline.partitions import PartitionTask
+from pennon.pipeline.resources import Needs
+from pennon.pipeline.rounds import JobFailedError
+from pennon.pipeline.tasks import run_tasks
+from pennon.pipeline.trimming import trim
+from pennon.views.definition import SOURCE_ROW
+
+if TYPE_CHECKING:
+    from pennon.pipeline.environment import Shipped
+    from pennon.pipeline.refresh import Refresh
+    from pennon.pipeline.session import Session
+    from pennon.pipeline.tasks import TaskRun
+    from pennon.views.planning import RefreshPlan
+
+#: Hidden columns that hold what Lance says of a row, or always the same.
+_HIDDEN = {SOURCE_ROW: "_rowid", "__is_set": "true"}
+#: A task is worth starting for so many rows that need no function.
+_LEAST_ROWS = 50_000
+
+
+@dataclass
+class Computed:
+    """What the tasks of a refresh came to."""
+
+    fragments: list[NewFragment] = field(default_factory=list)
+    #: The source rows of those rows that may have been in the view before.
+    known: list[Ids] = field(default_factory=list)
+    failed: int = 0
+    trimmed_to: int | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def rows(self) -> int:
+        """How many rows were written."""
+        return sum(fragment.rows for fragment in self.fragments)
+
+
+class Computation:
+    """The computing part of one refresh."""
+
+    def __init__(self, refresh: Refresh, plan: RefreshPlan, spec: dict[str, Any], run: str) -> None:
+        self._refresh = refresh
+        self._tools = refresh.tools
+        self._lease = refresh.lease
+        self._plan = plan
+        self._spec = spec
+        self._run = run
+        self._folder = self._tools.places.folder(plan.table.location)
+        self._view: Any = self._tools.datasets.at(plan.table, "", None)
+        self._contents = {reference: read_function(self._folder, reference) for reference in self._references()}
+
+    def run(self) -> Computed:
+        """Compute, and return what was written."""
+        with self._tools.sessions.use(self._spec.get("cluster")) as lent:
+            if lent.ui is not None:
+                self._tools.queue.note(self._lease.job, "session", data={"spark_ui": lent.ui})
+            self._refresh.phase = "environment"
+            session, shipped = prepare(lent, self._manifest(), self._tools.settings)
+            self._refresh.phase = "compute"
+            notices = Notices(self._folder, self._run)
+            notices.forget_old()
+            try:
+                computed = self._compute(session, shipped, notices)
+            finally:
+                notices.clear()
+        self._check_budget(computed)
+        limit = self._spec.get("output_limit")
+        if limit is not None and computed.rows > limit:
+            computed.fragments = trim(computed.fragments, limit, self._target(), self._run)
+            computed.trimmed_to = limit
+        return computed
+
+    def _compute(self, session: Session, shipped: Shipped | None, notices: Notices) -> Computed:
+        definition = self._plan.definition
+        computed = Computed()
+        if definition.engine == "spark":
+            self._collect(computed, self._answers(self._statement(session), notices))
+            return computed
+        tasks: Any = self._partitions(session) if definition.kind == "udtf" else self._derivations(session)
+        needs = Needs.of(definition, [read_envelope(content).options for content in self._contents.values()])
+        at_once = needs.tasks_at_once(session, self._spec.get("concurrency") or len(tasks.groups))
+        group, profile = self._lease.job.id, needs.profile(session)
+        for start in range(0, len(tasks.groups), at_once):
+            task = replace(tasks, groups=tasks.groups[start : start + at_once])
+            run = run_tasks(session, task, len(task.groups), group=group, environment=shipped, profile=profile)
+            self._collect(computed, self._answers(run, notices))
+        return computed
+
+    def _answers(self, run: TaskRun, notices: Notices) -> list[dict[str, Any]]:
+        """Wait for tasks, and return what they answer."""
+        done = self._lease.counters.get("rows_computed", 0)
+
+        def look() -> None:
+            rows, failure = notices.read()
+            self._lease.counters["rows_computed"] = done + rows
+            if failure is not None:
+                raise JobFailedError("compute", failure["type"], failure["message"])
+
+        wait(run, self._lease, look, notices.stop)
+        answers = run.results()
+        for answer in answers:
+            if "failure" in answer:
+                raise JobFailedError("compute", answer["failure"]["type"], answer["failure"]["message"])
+        self._lease.counters["rows_computed"] = done
+        return answers
+
+    def _collect(self, computed: Computed, answers: list[dict[str, Any]]) -> None:
+        counters = self._lease.counters
+        for answer in answers:
+            computed.fragments += [NewFragment(**fragment) for fragment in answer["fragments"]]
+            computed.known.append(unpack_ids(answer["known"]))
+            told = answer["counters"]
+            computed.failed += int(told["rows_failed"])
+            peak = told.pop("peak_memory_bytes", 0)
+            counters["peak_memory_bytes"] = max(counters.get("peak_memory_bytes", 0), peak)
+            self._lease.add(**told)
+            for row, kind, message in answer["errors"]:
+                data = {"source_row_id": row, "type": kind, "message": message}
+                self._tools.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
+
+    def _check_budget(self, computed: Computed) -> None:
+        policies = [read_envelope(content).error_policy for content in self._contents.values()]
+        if any(policy.exceeded(computed.failed, self._plan.rows) for policy in policies or [ErrorPolicy()]):
+            raise JobFailedError(
+                "compute",
+                "ErrorBudgetExceeded",
+                f"{computed.failed} of {self._plan.rows} rows failed, more than the function's error policy allows.",
+            )
+
+    # What the tasks are.
+
+    def _derivations(self, session: Session) -> Derivation:
+        read = self._plan.reads[0]
+        recipe = self._recipe()
+        count = task_count(session, self._spec.get("concurrency"))
+        rows = self._plan.rows
+        if not self._contents:
+            count = min(count, -(-rows // _LEAST_ROWS))
+        if recipe.limit is not None or recipe.offset is not None:
+            groups: tuple[tuple[Item, ...], ...] = ((Slice(-1, 0, 0, whole=True),),)
+        else:
+            most = self._spec.get("source_task_size") or max(-(-rows // max(count, 1)), 1)
+            items = self._changed_items(most) if self._plan.mode == "incremental" else slices(read.dataset, most)
+            groups = share(items, max(count, 1))
+        return Derivation(self._source(), self._target(), recipe, self._sizes(), self._run, self._most_rows(), groups)
+
+    def _statement(self, session: Session) -> TaskRun:
+        from pennon.pipeline.statement import WriteRows, start_statement
+
+        target, run, most_rows = self._target(), self._run, self._most_rows()
+        known = self._plan.changes.changed if self._plan.mode == "incremental" else None
+        return start_statement(
+            session,
+            self._plan,
+            self._tools.places.options,
+            lambda names: WriteRows(target, names, run, most_rows, known),
+            self._lease.job.id,
+        )
+
+    def _changed_items(self, most: int) -> list[Item]:
+        changes = self._plan.changes
+        return [*picked(changes.added, most, known=False), *picked(changes.changed, most, known=True)]
+
+    def _recipe(self) -> Recipe:
+        definition, schema = self._plan.definition, self._view.schema
+        hidden = [(name, expression) for name, expression in _HIDDEN.items() if name in schema.names]
+        columns = [(column.name, column.expression) for column in definition.columns]
+        functions = tuple(
+            Work(
+                function.inputs,
+                tuple(Target(name, name, struct_field) for name, struct_field in function.outputs),
+                self._contents[function.reference],
+            )
+            for function in definition.functions
+        )
+        expansion = definition.expansion
+        chunker = None
+        if expansion is not None:
+            chunker = (self._contents[expansion.reference], expansion.inputs or (), expansion.outputs)
+        return Recipe((*hidden, *columns), definition.where, functions, chunker, definition.limit, definition.offset)
+
+    def _partitions(self, session: Session) -> PartitionTask:
+        definition = self._plan.definition
+        expansion = definition.expansion
+        assert expansion is not None  # noqa: S101 - a table function has one
+        parallel = expansion.partition_by is not None or expansion.partition_by_indexed_column is not None
+        count = task_count(session, self._spec.get("concurrency")) if parallel else 1
+        return PartitionTask(
+            source=self._source(),
+            target=self._target(),
+            definition=definition,
+            function=self._contents[expansion.reference],
+            sizes=self._sizes(),
+            run=self._run,
+            most_rows=self._most_rows(),
+            buckets=count,
+            groups=tuple(range(count)),
+        )
+
+    def _references(self) -> list[str]:
+        definition = self._plan.definition
+        found = [function.reference for function in definition.functions]
+        return [*found, *([definition.expansion.reference] if definition.expansion else [])]
+
+    def _manifest(self) -> str | None:
+        """Return what the functions need to be installed; several have to need the same."""
+        asked = self._spec.get("manifest")
+        if asked:
+            return str(asked)
+        definition = self._plan.definition
+        found = {function.manifest for function in definition.functions if function.manifest}
+        if definition.expansion is not None and definition.expansion.manifest:
+            found.add(definition.expansion.manifest)
+        if len(found) > 1:
+            raise JobFailedError(
+                "environment",
+                "ManifestError",
+                "The functions of the view ask for different environments; refresh it with one 'manifest' for all.",
+            )
+        return found.pop() if found else None
+
+    def _source(self) -> Source:
+        read = self._plan.reads[0]
+        return Source(read.table.location, self._tools.places.options, "", read.dataset.version)
+
+    def _target(self) -> Source:
+        return Source(self._plan.table.location, self._tools.places.options, "", self._view.version)
+
+    def _sizes(self) -> Sizes:
+        settings = self._tools.settings
+        return Sizes(
+            batch_rows=settings.backfill_batch_rows,
+            batch_bytes=settings.backfill_batch_bytes,
+            threads=self._spec.get("intra_applier_concurrency") or 1,
+        )
+
+    def _most_rows(self) -> int | None:
+        most: int | None = self._spec.get("max_rows_per_fragment")
+        return most
+
+
+def slices(dataset: Any, most: int) -> list[Item]:
+    """Return all rows of a version, in pieces of at most so many."""
+    found: list[Item] = []
+    for fragment in dataset.get_fragments():
+        rows = fragment.count_rows()
+        pieces = -(-rows // most)
+        size = -(-rows // max(pieces, 1))
+        for start in range(0, rows, max(size, 1)):
+            stop = min(start + size, rows)
+            found.append(Slice(fragment.fragment_id, start, stop, stop - start == rows))
+    return found
+
+
+def picked(ids: Ids, most: int, *, known: bool) -> list[Item]:
+    """Return rows by their ids, in pieces of at most so many."""
+    pieces = [ids[start : start + most] for start in range(0, len(ids), most)]
+    return [Picked(tuple((first, length) for first, length in runs_of(piece)), known) for piece in pieces]
+
+
+def share(items: Sequence[Item], count: int) -> tuple[tuple[Item, ...], ...]:
+    """Share items out among tasks in their order, so that each has about as many rows."""
+    total = sum(item.rows for item in items)
+    groups: list[list[Item]] = [[] for _ in range(min(count, len(items)))]
+    done = 0
+    for item in items:
+        at = min((done + item.rows // 2) * len(groups) // max(total, 1), len(groups) - 1)
+        groups[at].append(item)
+        done += item.rows
+    return tuple(tuple(group) for group in groups if group)

@@ -1,0 +1,52 @@
+"""What the drivers of all jobs do with Spark: choose an environment, count tasks, and wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pennon.pipeline.environment import Environment, Shipped, ship
+
+if TYPE_CHECKING:
+    from pennon.core.settings import Settings
+    from pennon.pipeline.lease import Lease
+    from pennon.pipeline.session import Session
+    from pennon.pipeline.tasks import TaskRun
+
+_POLL_SECONDS = 0.02
+_LONGEST_POLL = 0.5
+_TASKS_PER_CORE = 2
+_TASKS_OF_CONNECT = 8
+
+
+def prepare(session: Session, manifest: str | None, settings: Settings) -> tuple[Session, Shipped | None]:
+    """Return the session in which tasks find what a manifest asks for, and where it is."""
+    environment = Environment.parse(manifest) if manifest else None
+    if environment is None or environment.is_empty:
+        return session, None
+    return ship(session, environment, settings.environments)
+
+
+def task_count(session: Session, asked: int | None) -> int:
+    """Return how many tasks work is divided into."""
+    if asked:
+        return int(asked)
+    if session.cluster.is_remote:
+        return _TASKS_OF_CONNECT  # whose cores cannot be counted
+    cores = int(session.spark.sparkContext.defaultParallelism)
+    # Hosts of a cluster differ in speed: with more tasks than cores, the faster ones take on more.
+    return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
+
+
+def wait(run: TaskRun, lease: Lease, look: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Wait until tasks ended, and look at what they do meanwhile; when they are not to go on, stop and cancel them."""
+    try:
+        poll = _POLL_SECONDS
+        while not run.wait(poll):
+            lease.check()
+            look()
+            poll = min(poll * 1.5, _LONGEST_POLL)
+    except BaseException:
+        stop()
+        run.cancel()
+        raise

@@ -1,0 +1,181 @@
+"""The driver of a refresh: plan, let Spark compute, and commit rows and watermark in one step."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
+
+from pennon.catalog import tables, views
+from pennon.core.identifiers import format_identifier, new_id
+from pennon.jobs.queue import LeaseLostError, StopRequestedError
+from pennon.pipeline.computation import Computation, Computed
+from pennon.pipeline.fragments import remove_strays
+from pennon.pipeline.lease import Lease, ShuttingDownError
+from pennon.pipeline.rounds import JobFailedError
+from pennon.pipeline.view_commits import OvertakenError, ViewCommitter
+from pennon.views import pins
+from pennon.views.planning import Planner, RefreshPlan
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.pipeline.tools import Tools
+
+logger = logging.getLogger("pennon.worker")
+
+#: So often is planned anew when another refresh of the view was faster.
+_ROUNDS = 5
+
+
+class Refresh:
+    """One refresh job."""
+
+    def __init__(self, tools: Tools, lease: Lease) -> None:
+        self._tools = tools
+        self._lease = lease
+        self._job = lease.job
+        self._spec: dict[str, Any] = lease.job.spec
+        self.phase = "plan"
+
+    def run(self) -> dict[str, Any]:
+        """Refresh the view, and before it, if so asked, those it reads; return the job's result."""
+        self._lease.add(rows_computed=0, rows_committed=0, rows_failed=0)
+        result: dict[str, Any] = {}
+        for view_id in [*self._spec.get("before", []), self._job.table_id]:
+            try:
+                result = self._refresh(view_id)
+            except (LeaseLostError, StopRequestedError, ShuttingDownError):
+                raise
+            except Exception as error:
+                self._mark_stale(view_id, error)
+                raise
+        return result
+
+    def _refresh(self, view_id: str) -> dict[str, Any]:
+        table = self._table(view_id)
+        is_own = view_id == self._job.table_id
+        spec = self._spec if is_own else {name: self._spec.get(name) for name in ("cluster", "concurrency", "full")}
+        for _ in range(_ROUNDS):
+            self._lease.check()
+            self.phase = "plan"
+            plan = Planner(self._tools, table, spec).plan()
+            self._pin(plan)
+            self._tell(plan)
+            try:
+                result = self._carry_out(plan, spec)
+            except OvertakenError:
+                logger.info("another refresh of %s was faster than job %s; planning anew", table.name, self._job.id)
+                continue
+            self._unpin(plan)
+            return result
+        raise JobFailedError("commit", "Overtaken", "Other refreshes of the view were faster, again and again.")
+
+    def _carry_out(self, plan: RefreshPlan, spec: dict[str, Any]) -> dict[str, Any]:
+        if plan.mode == "no_op":
+            before = plan.view.watermark
+            moved = before is None or before.to_json() != plan.after.to_json() or plan.view.stale_reason is not None
+            committer = ViewCommitter(self._tools, self._lease, plan)
+            version = committer.advance() if moved else self._tools.datasets.newest(plan.table, "").version
+            return _result(plan, Computed(), version)
+        run = f"{self._mark(self._job.attempt)}-{new_id()[-6:]}"
+        self._remove_strays(plan, before=self._job.attempt)
+        try:
+            computed = Computation(self, plan, spec, run).run()
+            plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
+            version = self._commit(ViewCommitter(self._tools, self._lease, plan), computed)
+        finally:
+            self._remove_strays(plan, before=self._job.attempt + 1)
+        return _result(plan, computed, version)
+
+    def _commit(self, committer: ViewCommitter, computed: Computed) -> int:
+        self.phase = "commit"
+        began = time.perf_counter()
+        known = np.concatenate([np.empty(0, dtype=np.int64), *computed.known])
+        version, computed.counts = committer.commit(computed.fragments, known)
+        self._lease.add(commit_seconds=time.perf_counter() - began, rows_committed=computed.rows)
+        return version
+
+    def _mark(self, attempt: int) -> str:
+        return f"refresh-{self._job.id}-{attempt}"
+
+    def _remove_strays(self, plan: RefreshPlan, *, before: int) -> None:
+        """Remove what earlier attempts at the job wrote and did not commit; a later one's files are its own."""
+        if before == 1:
+            return
+        folder = self._tools.places.folder(plan.table.location)
+        known = self._tools.database.read(lambda connection: views.find(connection, plan.table.id))
+        kept = _named(self._tools.datasets.at(plan.table, "", None))
+        if known is not None and known.refreshed_version is not None:
+            # An attempt that committed may have been followed by a compaction.
+            with suppress(LanceNamespaceError):
+                kept |= _named(self._tools.datasets.at(plan.table, "", known.refreshed_version))
+        remove_strays(folder, {self._mark(attempt) for attempt in range(1, before)}, kept)
+
+    def _pin(self, plan: RefreshPlan) -> None:
+        """Keep the versions that are read from being cleaned up."""
+        for read in plan.reads:
+            pins.pin(self._tools.places.folder(read.table.location), plan.table.id, read.dataset.version)
+
+    def _unpin(self, plan: RefreshPlan) -> None:
+        """Give up the versions that the view came from before."""
+        for read in plan.reads:
+            folder = self._tools.places.folder(read.table.location)
+            needed = [other.dataset.version for other in plan.reads if other.table.id == read.table.id]
+            pins.release(folder, plan.table.id, keep=needed)
+
+    def _tell(self, plan: RefreshPlan) -> None:
+        rows = plan.rows
+        self._lease.counters["rows_planned"] = self._lease.rows_done + rows
+        data = {"mode": plan.mode, "reason": plan.reason, "rows": rows, "source_versions": plan.versions}
+        self.tools.queue.note(self._job, "planned", plan.table.name, data)
+
+    def _mark_stale(self, view_id: str, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+
+        def work(connection: Any) -> None:
+            for failed in {view_id, self._job.table_id}:
+                views.mark_stale(connection, failed, reason, self._job.id)
+
+        self._tools.database.write(work)
+
+    def _table(self, view_id: str) -> Table:
+        found = self._tools.database.read(lambda connection: tables.find_by_id(connection, view_id))
+        if found is None:
+            name = format_identifier(self._job.object) if view_id == self._job.table_id else view_id
+            raise TableNotFoundError(f"The view {name!r} was dropped.")
+        return found
+
+    @property
+    def tools(self) -> Tools:
+        """What the worker works with."""
+        return self._tools
+
+    @property
+    def lease(self) -> Lease:
+        """The job in hand."""
+        return self._lease
+
+
+def _named(dataset: Any) -> set[str]:
+    """Return the files that a version names."""
+    return {file.path for fragment in dataset.get_fragments() for file in fragment.metadata.files}
+
+
+def _result(plan: RefreshPlan, computed: Computed, version: int) -> dict[str, Any]:
+    return {
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "rows_added": computed.counts.added,
+        "rows_updated": computed.counts.updated,
+        "rows_removed": computed.counts.removed,
+        "rows_written": computed.rows,
+        "rows_failed": computed.failed,
+        "source_version": plan.reads[0].dataset.version,
+        "source_versions": plan.versions,
+        "version": version,
+    }
