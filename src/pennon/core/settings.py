@@ -153,6 +153,15 @@ class Settings(BaseSettings):
     auto_backfill_seconds: float = Field(
         5.0, ge=0, description="Least time between two automatic backfills of a column."
     )
+    auto_refresh_rows: int = Field(
+        1,
+        ge=1,
+        description="Rows that must be written to or deleted from its sources before a view with auto_refresh is "
+        "refreshed.",
+    )
+    auto_refresh_seconds: float = Field(
+        5.0, ge=0, description="Least time between two automatic refreshes of a view that follows its sources."
+    )
     worker_warm: bool = Field(False, description="Start Spark with the worker instead of with its first job.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."

@@ -1,15 +1,16 @@
-"""Backfills that follow commits by themselves: of columns that were added with ``auto_backfill``."""
+"""Jobs that follow commits by themselves: backfills of columns that were added with ``auto_backfill``."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lance_namespace.errors import LanceNamespaceError
 
-from pennon.catalog import jobs, tables, versions
+from pennon.catalog import tables, versions
 from pennon.core.clock import now_millis
+from pennon.jobs.pacing import is_ready
 from pennon.lake.dependencies import unfilled_before
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.planning import summarise
@@ -29,6 +30,28 @@ SUBMITTER = "auto_backfill"
 _LOOK_BACK_MILLIS = 24 * 60 * 60 * 1000
 #: Clocks of hosts differ, and a commit is recorded a little after its time: so much is looked at again.
 _OVERLAP_MILLIS = 30_000
+
+
+class Trigger(Protocol):
+    """Submits the jobs that something calls for."""
+
+    def tick(self) -> None:
+        """Look for what has come up since the last time."""
+
+
+class Triggers:
+    """Several triggers, none of which keeps the others from what they do."""
+
+    def __init__(self, *triggers: Trigger) -> None:
+        self._triggers = triggers
+
+    def tick(self) -> None:
+        """Let each look for what has come up."""
+        for trigger in self._triggers:
+            try:
+                trigger.tick()
+            except Exception:
+                logger.exception("%s failed; it is tried again", type(trigger).__name__)
 
 
 class AutoBackfill:
@@ -97,11 +120,8 @@ class AutoBackfill:
         spec = {"column": column.path, "mode": "default", "since": dataset.version, "before": names}
 
         def work(connection: Connection) -> bool:
-            active = jobs.active_on(connection, table.id)
-            if any((job.branch, job.target) == (branch, column.path) for job in active):
-                return False
-            last = jobs.last_submitted(connection, table.id, branch, column.path)
-            if self._now() - last < self._settings.auto_backfill_seconds * 1000:
+            seconds = self._settings.auto_backfill_seconds
+            if not is_ready(connection, table.id, branch, column.path, now=self._now(), seconds=seconds):
                 return False
             self._queue.submit(
                 connection,

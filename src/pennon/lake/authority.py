@@ -20,10 +20,11 @@ from lance_namespace.errors import (
 from pennon.catalog import StillReferencedError, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
+from pennon.lake.guarding import check_client_commit
 from pennon.lake.history import record, stored_versions
 from pennon.lake.layout import check_branch, versions_folder
 from pennon.lake.publishing import digest_of, publish
-from pennon.lake.staging import Inspector, Proposal, Staged, staged_name
+from pennon.lake.staging import Inspector, Proposal, Staged, operation_of, staged_name
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
@@ -56,8 +57,11 @@ class CommitAuthority:
         self._history = history
         self._inspector = Inspector(cache_bytes)
 
-    def commit(self, entries: Sequence[Entry], note: Note) -> list[Version]:
-        """Commit versions of one or several tables together: all of them, or none."""
+    def commit(self, entries: Sequence[Entry], note: Note, *, by_client: bool = False) -> list[Version]:
+        """Commit versions of one or several tables together: all of them, or none.
+
+        What a client staged is also checked for what it does: Pennon alone writes the rows of views.
+        """
         unmanaged = [table for table, _ in entries if not table.managed]
         if unmanaged and len(entries) > 1:
             raise InvalidInputError(
@@ -68,22 +72,26 @@ class CommitAuthority:
             return [self._commit_unmanaged(*entries[0], note)]
         for attempt in range(_ATTEMPTS):
             try:
-                return self._commit_managed(entries, note)
+                return self._commit_managed(entries, note, by_client=by_client)
             except OvertakenError:
                 # The next look at the number finds who holds it now. Where nobody does, versions before it are missing.
                 if attempt > 0 and (attempt == _ATTEMPTS - 1 or not self._catch_up(entries)):
                     raise
         raise AssertionError("unreachable")
 
-    def stage(self, table: Table, proposal: Proposal) -> Staged | Version:
+    def stage(self, table: Table, proposal: Proposal, *, by_client: bool = False) -> Staged | Version:
         """Check a proposal: a version ready to be recorded, or the one that holds its number if it is the same."""
         try:
-            return self._stage(table, proposal)
+            staged = self._stage(table, proposal)
         except (ConcurrentModificationError, InvalidInputError):
             # Its files are missing, too, when the table was dropped at that moment.
             if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
                 raise _dropped(table) from None
             raise
+        if by_client and table.is_view and isinstance(staged, Staged):
+            branch = staged.version.branch
+            check_client_commit(table, branch, operation_of(staged.folder, branch, staged.manifest))
+        return staged
 
     def _stage(self, table: Table, proposal: Proposal) -> Staged | Version:
         folder = self._places.folder(table.location)
@@ -126,8 +134,8 @@ class CommitAuthority:
         self._inspector.remember(published, staged.manifest)
         return published
 
-    def _commit_managed(self, entries: Sequence[Entry], note: Note) -> list[Version]:
-        staged = [self.stage(table, proposal) for table, proposal in entries]
+    def _commit_managed(self, entries: Sequence[Entry], note: Note, *, by_client: bool) -> list[Version]:
+        staged = [self.stage(table, proposal, by_client=by_client) for table, proposal in entries]
         if all(isinstance(entry, Version) for entry in staged):
             return [entry for entry in staged if isinstance(entry, Version)]
 

@@ -12,6 +12,7 @@ from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 
 from pennon.core.identifiers import format_identifier
 from pennon.lake.committer import TableCommitter
+from pennon.lake.heads import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,24 @@ def _key(table: Table, version: Version) -> _Key:
 def _content(version: Version) -> str | None:
     """Return what a version's content is known by: a branch may be made anew, or a table by others than Pennon."""
     return version.digest or version.e_tag
+
+
+class Handle:
+    """A version that is open for reading: what it shows never changes."""
+
+    def __init__(self, content: str | None, dataset: Any) -> None:
+        #: What the version's content is known by.
+        self.content = content
+        self.dataset = dataset
+        #: Its first rows, once somebody asked for them.
+        self.known_head: Head | None = None
+
+    @property
+    def head(self) -> Head:
+        """The first rows of the version."""
+        if self.known_head is None:
+            self.known_head = Head(self.dataset)
+        return self.known_head
 
 
 class _Kept(NamedTuple):
@@ -67,20 +86,34 @@ class Datasets:
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes
         )
         self._lock = Lock()
-        self._handles: LRUCache[_Key, tuple[str | None, Any]] = LRUCache(handles)
+        self._handles: LRUCache[_Key, Handle] = LRUCache(handles)
         self._writing: LRUCache[tuple[str, str], _Kept] = LRUCache(_MOST_WRITING)
 
     def at(self, table: Table, branch: str, version: int | None) -> Any:
         """Return the dataset at a version, by default the newest; reads through it never move."""
-        found = self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
-        key, content = _key(table, found), _content(found)
-        with self._lock:
-            known, dataset = self._handles.get(key, (None, None))
-        if dataset is None or known != content:
-            dataset = self._open(table, branch, found.version)
+        return self.open(table, branch, version).dataset
+
+    def open(self, table: Table, branch: str, version: int | None) -> Handle:
+        """Return the handle of a version, by default the newest."""
+        found = self._find(table, branch, version)
+        handle = self._opened(table, found)
+        if handle is None:
+            handle = Handle(_content(found), self._open(table, branch, found.version))
             with self._lock:
-                self._handles[key] = content, dataset
-        return dataset
+                self._handles[_key(table, found)] = handle
+        return handle
+
+    def opened(self, table: Table, branch: str, version: int | None) -> Handle | None:
+        """Return the handle of a version if it is open already."""
+        return self._opened(table, self._find(table, branch, version))
+
+    def _find(self, table: Table, branch: str, version: int | None) -> Version:
+        return self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
+
+    def _opened(self, table: Table, found: Version) -> Handle | None:
+        with self._lock:
+            handle = self._handles.get(_key(table, found))
+        return handle if handle is not None and handle.content == _content(found) else None
 
     def keep(self, table: Table, committed: Version, dataset: Any) -> None:
         """Keep the handle of a version that was just committed: the next reader or writer will want it.
@@ -89,7 +122,7 @@ class Datasets:
         """
         with self._lock:
             self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)
-            self._handles[_key(table, committed)] = _content(committed), dataset
+            self._handles[_key(table, committed)] = Handle(_content(committed), dataset)
 
     def newest(self, table: Table, branch: str) -> Version:
         """Return the newest version of a branch; raises the error that names what is missing."""

@@ -159,23 +159,24 @@ def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output
 
 
 def _output(dataset: Any, path: str, struct_field: str) -> Output:
-    field, known = _lance_field(dataset, path), find_field(dataset.schema, path)
+    field, known = lance_field(dataset, path), find_field(dataset.schema, path)
     identity = text_map(known.metadata).get(IDENTITY_KEY)
     key = f"{identity}-{field.id()}" if identity and identity.isalnum() else str(field.id())
-    return Output(path, key, known.type, struct_field, frozenset(_leaves(field)))
+    return Output(path, key, known.type, struct_field, frozenset(leaves_of(field)))
 
 
 def _leaves_of_all(dataset: Any, inputs: Any, column: str) -> frozenset[int]:
     leaves: set[int] = set()
     for path in inputs:
         try:
-            leaves |= _leaves(_lance_field(dataset, path))
+            leaves |= leaves_of(lance_field(dataset, path))
         except TableColumnNotFoundError as error:
             raise TableColumnNotFoundError(f"{error} The function of {column!r} takes it as an input.") from None
     return frozenset(leaves)
 
 
-def _lance_field(dataset: Any, path: str) -> Any:
+def lance_field(dataset: Any, path: str) -> Any:
+    """Return the field at a path as Lance knows it, with its id."""
     find_field(dataset.schema, path)  # names what is missing
     first, *rest = split_path(path)
     field = next(field for field in dataset.lance_schema.fields() if field.name() == first)
@@ -184,8 +185,9 @@ def _lance_field(dataset: Any, path: str) -> Any:
     return field
 
 
-def _leaves(field: Any) -> set[int]:
+def leaves_of(field: Any) -> set[int]:
+    """Return the ids under which files hold a field."""
     found = {field.id()}
     for child in field.children():
-        found |= _leaves(child)
+        found |= leaves_of(child)
     return found

@@ -12,7 +12,9 @@ from lance.dataset import ColumnOrdering
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from pennon.core.errors import suggest
+from pennon.lake.datasets import Handle
 from pennon.lake.fulltext import FullText, build_full_text
+from pennon.lake.heads import Head
 from pennon.lake.problems import typed_errors
 from pennon.lake.slices import Slices
 
@@ -45,29 +47,51 @@ class Query:
     branch: str = ""
 
 
-def open_reader(dataset: Any, query: Query, *, near: bool) -> Any:
+def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     """Return the batches that answer a query; of a plain scan, none is read before it is asked for.
 
     ``near`` tells that storage answers at once, so that nothing is lost by not reading ahead.
     """
-    limit = _limit(query.k)
+    dataset, limit = handle.dataset, _limit(query.k)
     if not near or not _is_plain(query) or limit == 0:
         with typed_errors():
             return build_scanner(dataset, query).to_reader()
-    offset = query.offset or 0
-    if limit is not None and limit <= _FEW_ROWS and _names_columns(dataset, query):
-        names = query.columns if isinstance(query.columns, list) else None
-        places = range(offset, min(offset + limit, dataset.count_rows()))
+    if _asks_for_few(query) and _names_columns(dataset, query):
+        places = _places(query)
+        if handle.head.holds(places):
+            return read_head(handle.head, query)
+        places = range(places.start, min(places.stop, dataset.count_rows()))
         if places:
             with typed_errors():
-                return dataset.take(list(places), columns=names).to_reader()
+                return dataset.take(list(places), columns=query.columns).to_reader()
     options = {"columns": _columns(dataset, query), "with_row_id": query.with_row_id}
 
     def scan(start: int, rows: int) -> Any:
         return dataset.scanner(offset=start, limit=rows, batch_size=rows, batch_readahead=1, **options).to_reader()
 
     with typed_errors():
-        return Slices(scan, offset, limit)
+        return Slices(scan, query.offset or 0, limit)
+
+
+def is_in_head(handle: Handle, query: Query) -> bool:
+    """Tell whether a query is answered by first rows of a table that are known to be small."""
+    few = _is_plain(query) and _asks_for_few(query) and handle.known_head is not None
+    return few and _names_columns(handle.dataset, query) and handle.head.holds(_places(query))
+
+
+def read_head(head: Head, query: Query) -> Any:
+    """Return the batches of a query that first rows answer."""
+    with typed_errors():
+        return head.take(_places(query), query.columns).to_reader()  # type: ignore[arg-type]  # names, as was asked
+
+
+def _asks_for_few(query: Query) -> bool:
+    return 0 < (_limit(query.k) or 0) <= _FEW_ROWS
+
+
+def _places(query: Query) -> range:
+    offset = query.offset or 0
+    return range(offset, offset + (_limit(query.k) or 0))
 
 
 def build_scanner(dataset: Any, query: Query) -> Any:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TAGS, _BRANCHES = "_refs/tags", "_refs/branches"
+#: Tags of this beginning are Pennon's own: by them it keeps versions that nobody gave a name.
+RESERVED = "pennon."
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,12 @@ class Ref:
 
 
 def tags(folder: Folder) -> list[Ref]:
-    """Return the tags of a table."""
+    """Return the tags that people gave a table's versions."""
+    return [ref for ref in all_tags(folder) if not ref.name.startswith(RESERVED)]
+
+
+def all_tags(folder: Folder) -> list[Ref]:
+    """Return the tags of a table, also Pennon's own."""
     return [
         Ref("tag", name, content.get("branch") or "", content["version"], content)
         for name, content in _read(folder, _TAGS)
@@ -50,9 +57,16 @@ def branches(folder: Folder) -> list[Ref]:
 
 
 def tag_path(name: str) -> str:
-    """Return the file of a tag, or raise the error for a name that cannot be one."""
+    """Return the file of a tag that people may give, or raise the error for a name that cannot be one."""
     if not _NAME.fullmatch(name) or ".." in name or name.startswith(".") or name.endswith((".", ".lock")):
         raise InvalidInputError(f"{name!r} cannot name a tag: use letters, digits, '.', '-' and '_'.")
+    if name.startswith(RESERVED):
+        raise InvalidInputError(f"{name!r} cannot name a tag: names that begin with {RESERVED!r} are Pennon's own.")
+    return file_of(name)
+
+
+def file_of(name: str) -> str:
+    """Return the file of a tag."""
     return f"{_TAGS}/{quote(name, safe='')}.json"
 
 

@@ -131,7 +131,7 @@ class Inspector:
             raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
         if before.fragment_ids <= manifest.fragment_ids:
             return
-        if _operation_of(folder, branch, manifest) == "append":
+        if operation_of(folder, branch, manifest) == "append":
             raise ConcurrentModificationError("The staged manifest appends to another state than the latest version.")
 
     def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
@@ -180,7 +180,8 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
     return manifest
 
 
-def _operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:
+def operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:
+    """Return what a manifest's commit does; none when its transaction cannot be read."""
     if manifest.operation is not None or not manifest.transaction_file or "/" in manifest.transaction_file:
         return manifest.operation
     try:

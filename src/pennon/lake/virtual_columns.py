@@ -23,6 +23,7 @@ _FUNCTIONS = "_udfs"
 _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 COMPUTED_KEY = "computed_column.expression"
 IDENTITY_KEY = "pennon.column_id"
+INPUTS_KEY = "virtual_column.udf_inputs"
 
 
 def store_function(folder: Folder, column: Any) -> str | None:
@@ -33,13 +34,24 @@ def store_function(folder: Folder, column: Any) -> str | None:
         content = base64.b64decode(column.udf, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInputError("The function ('udf') is not base64.") from None
-    if column.manifest is not None and column.manifest_checksum is not None:
-        actual = hashlib.sha256(column.manifest.encode()).hexdigest()
-        if actual != column.manifest_checksum.lower():
-            raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest, which is {actual}.")
-    name = f"{_FUNCTIONS}/{hashlib.sha256(content).hexdigest()}"
+    check_manifest_checksum(column.manifest, column.manifest_checksum)
+    name = function_reference(content)
     folder.put_if_absent(name, content)
     return name
+
+
+def function_reference(content: bytes) -> str:
+    """Return the name of a function's bytes in the folder of the table that keeps them."""
+    return f"{_FUNCTIONS}/{hashlib.sha256(content).hexdigest()}"
+
+
+def check_manifest_checksum(manifest: str | None, checksum: str | None) -> None:
+    """Refuse a manifest that is not the one its checksum was made of."""
+    if manifest is None or checksum is None:
+        return
+    actual = hashlib.sha256(manifest.encode()).hexdigest()
+    if actual != checksum.lower():
+        raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest, which is {actual}.")
 
 
 def read_function(folder: Folder, reference: str) -> bytes:
@@ -62,7 +74,7 @@ def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
         "virtual_column.udf_name": column.udf_name,
         "virtual_column.udf_version": column.udf_version,
         "virtual_column.udf_backend": column.udf_backend,
-        "virtual_column.udf_inputs": None if column.input_columns is None else json.dumps(list(column.input_columns)),
+        INPUTS_KEY: None if column.input_columns is None else json.dumps(list(column.input_columns)),
         "virtual_column.image": column.image,
         "virtual_column.auto_backfill": None if column.auto_backfill is None else str(column.auto_backfill).lower(),
         "virtual_column.manifest": column.manifest,

@@ -34,6 +34,7 @@ from pennon.namespace.base import Operations, note_transaction, parse_choice, re
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
+    from pennon.core.settings import Settings
 
 KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
@@ -170,14 +171,8 @@ class BackfillOperations(Operations):
         if request.where is not None:
             with typed_errors():
                 dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
-        self._check_cluster(request.cluster)
-        _check_manifest(request.manifest)
-
-    def _check_cluster(self, name: str | None) -> None:
-        known = [_DEFAULT_CLUSTER, *self.house.settings.clusters]
-        if name is not None and name not in known:
-            hint = suggest(name, known)
-            raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' names them.{hint}")
+        check_cluster(self.house.settings, request.cluster)
+        check_manifest(request.manifest)
 
     def _to_fill_before(
         self, table: Table, branch: str, dataset: Any, column: FeatureColumn, *, cascade: bool
@@ -245,7 +240,16 @@ class BackfillOperations(Operations):
             raise InvalidInputError(f"The function of {column.path!r} cannot be read: {error}") from None
 
 
-def _check_manifest(text: str | None) -> None:
+def check_cluster(settings: Settings, name: str | None) -> None:
+    """Refuse a cluster that no setting names."""
+    known = [_DEFAULT_CLUSTER, *settings.clusters]
+    if name is not None and name not in known:
+        hint = suggest(name, known)
+        raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' names them.{hint}")
+
+
+def check_manifest(text: str | None) -> None:
+    """Refuse a manifest that no worker could read."""
     if text is None:
         return
     try:

@@ -18,6 +18,7 @@ from pennon.catalog import namespaces, tables, transactions
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
+from pennon.lake.guarding import refuse_view_write
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
@@ -85,6 +86,12 @@ class Operations:
         if found is None:
             raise self._missing_table(identifier)
         return found
+
+    def _writable(self, identifier: Identifier) -> Table:
+        """Return a table whose rows callers may change, or raise the error that tells why they may not."""
+        table = self._table(identifier)
+        refuse_view_write(table)
+        return table
 
     def find_table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""

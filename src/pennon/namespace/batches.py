@@ -108,7 +108,7 @@ class BatchOperations(TableOperations, VersionOperations):
         table = self._table(table_id(request))
         if not table.managed:
             raise InvalidInputError("A table that Pennon does not manage cannot be committed in a batch.")
-        staged = self.house.authority.stage(table, proposal_of(request))
+        staged = self.house.authority.stage(table, proposal_of(request), by_client=True)
 
         def apply(connection: Connection, transaction_id: str) -> Version:
             if isinstance(staged, Version):

@@ -24,7 +24,9 @@ from pennon.lake.field_paths import find_field, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
 from pennon.lake.writing import check_column_names
-from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.namespace.base import note_of, request_as, table_id
+from pennon.namespace.column_effects import ColumnEffect
+from pennon.namespace.dependents import DependentOperations, wants_cascade
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from pennon.lake.writing import Written
 
 
-class ColumnOperations(Operations):
+class ColumnOperations(DependentOperations):
     """Add, alter and drop columns."""
 
     def alter_table_add_columns(self, request: AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse:
@@ -77,8 +79,10 @@ class ColumnOperations(Operations):
         if not request.alterations:
             raise InvalidInputError("The request names no column to alter.")
         folder = self.house.places.folder(table.location)
+        effect = self._effect_on(table, request.branch, cascade=wants_cascade(request))
 
         def work(dataset: Any) -> None:
+            effect.look_at_alterations(dataset, request.alterations)
             changes = [_alteration(dataset.schema, entry) for entry in request.alterations]
             for entry in request.alterations:
                 if entry.virtual_column is not None:
@@ -88,23 +92,26 @@ class ColumnOperations(Operations):
                     dataset.update_field_metadata({entry.path: metadata})
             for step in _steps(changes):
                 dataset.alter_columns(*step)
+            effect.follow(dataset)
 
-        written = self._change(table, request.branch, "AlterTableAlterColumns", work)
+        written = self._change(table, request.branch, "AlterTableAlterColumns", work, effect)
         return AlterTableAlterColumnsResponse(version=written.version)
 
     def alter_table_drop_columns(self, request: AlterTableDropColumnsRequest) -> AlterTableDropColumnsResponse:
-        """Drop columns."""
+        """Drop columns; with cascade, also the columns and views that are computed from them."""
         request = request_as(AlterTableDropColumnsRequest, request)
         table = self._table(table_id(request))
         if not request.columns:
             raise InvalidInputError("The request names no column to drop.")
+        effect = self._effect_on(table, request.branch, cascade=wants_cascade(request))
 
         def work(dataset: Any) -> None:
             for path in request.columns:
                 find_field(dataset.schema, path)
-            dataset.drop_columns(list(request.columns))
+            dataset.drop_columns(effect.look_at_drop(dataset, request.columns))
 
-        written = self._change(table, request.branch, "AlterTableDropColumns", work)
+        written = self._change(table, request.branch, "AlterTableDropColumns", work, effect)
+        self._finish(effect.dropped)
         return AlterTableDropColumnsResponse(transaction_id=written.transaction_id, version=written.version)
 
     def update_field_metadata(self, request: UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse:
@@ -139,8 +146,20 @@ class ColumnOperations(Operations):
         written = self._change(table, request.branch, "UpdateTableSchemaMetadata", work)
         return UpdateTableSchemaMetadataResponse(metadata=metadata, transaction_id=written.transaction_id)
 
-    def _change(self, table: Table, branch: str | None, operation: str, work: Callable[[Any], None]) -> Written:
-        _, written = self.house.writer.change(table, check_branch(branch), note_of(operation, table), work)
+    def _effect_on(self, table: Table, branch: str | None, *, cascade: bool) -> ColumnEffect:
+        return ColumnEffect(self, table, check_branch(branch), cascade=cascade)
+
+    def _change(
+        self,
+        table: Table,
+        branch: str | None,
+        operation: str,
+        work: Callable[[Any], None],
+        effect: ColumnEffect | None = None,
+    ) -> Written:
+        note = note_of(operation, table)
+        noted = note if effect is None else effect.noting(note)
+        _, written = self.house.writer.change(table, check_branch(branch), noted, work)
         return written
 
 

@@ -84,18 +84,18 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
 
     def begin_upload(self, identifier: Identifier, branch: str | None) -> Json:
         """Begin an upload in parts."""
-        table = self._table(identifier)
+        table = self._writable(identifier)
         return {"upload_id": self.house.uploads.begin(table, check_branch(branch))}
 
     def add_part(self, identifier: Identifier, upload_id: str, part_id: str, source: ArrowSource, mode: str) -> Json:
         """Take in one part of an upload; it is not visible before the upload is complete."""
-        table = self._table(identifier)
+        table = self._writable(identifier)
         rows = self.house.uploads.add(table, upload_id, part_id, source, overwrite=mode == "overwrite")
         return {"num_inserted_rows": rows}
 
     def complete_upload(self, identifier: Identifier, upload_id: str) -> Json:
         """Commit all parts of an upload as one version."""
-        table = self._table(identifier)
+        table = self._writable(identifier)
         written = self.house.uploads.complete(table, upload_id, note_of("CompleteUpload", table))
         answer = {"version": written.version, "num_inserted_rows": written.rows}
         return {**answer, "transaction_id": written.transaction_id}
@@ -111,7 +111,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
 
     def cherry_pick(self, identifier: Identifier, branch: str, *, dry_run: bool) -> Json:
         """Bring the columns and rows a branch adds over to main, or tell why that cannot be."""
-        table = self._table(identifier)
+        table = self._writable(identifier)
         found = self._compare(table, branch)
         promoted = [] if found.obstacles else [item.name for item in found.added]
         answer: Json = {"diff": found.as_json(), "preview": {"promotedColumns": promoted}}

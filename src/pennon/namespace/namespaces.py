@@ -28,7 +28,6 @@ from pennon.core.caller import current_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.namespace.base import (
-    Operations,
     missing_namespace,
     namespace_id,
     note_transaction,
@@ -36,17 +35,17 @@ from pennon.namespace.base import (
     parse_choice,
     request_as,
 )
+from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.properties import Properties
-    from pennon.catalog.tables import Table
 
 _LISTING = "namespaces"
 _ATTEMPTS = 8
 
 
-class NamespaceOperations(Operations):
+class NamespaceOperations(DependentOperations):
     """Create, list, describe and drop namespaces."""
 
     def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
@@ -103,8 +102,11 @@ class NamespaceOperations(Operations):
         behavior = parse_choice("behavior", request.behavior, ("restrict", "cascade"))
         if namespace == ROOT:
             raise InvalidInputError("The root namespace cannot be dropped.")
-        properties, dropped, transaction_id = self._remove(namespace, mode=mode, cascade=behavior == "cascade")
-        self.house.removal.remove(table.location for table in dropped)
+        everything = behavior == "cascade"
+        properties, dropped, transaction_id = self._remove(
+            namespace, mode=mode, everything=everything, cascade=wants_cascade(request)
+        )
+        self._finish(dropped)
         return DropNamespaceResponse(properties=properties, transaction_id=[transaction_id])
 
     def _properties_of(self, namespace: Identifier) -> Properties:
@@ -127,37 +129,42 @@ class NamespaceOperations(Operations):
             raise missing_namespace(namespace)
         return names
 
-    def _remove(self, namespace: Identifier, *, mode: str, cascade: bool) -> tuple[Properties, list[Table], str]:
+    def _remove(
+        self, namespace: Identifier, *, mode: str, everything: bool, cascade: bool
+    ) -> tuple[Properties, Dropped, str]:
         """Remove a namespace from the catalog; a table that is added at the same moment makes it start again."""
 
-        def work(connection: Connection) -> tuple[Properties, list[Table], str]:
+        def work(connection: Connection) -> tuple[Properties, Dropped, str]:
             properties = namespaces.find_properties(connection, namespace)
             if properties is None and mode == "fail":
                 raise missing_namespace(namespace)
-            emptied = self._empty(connection, namespace) if cascade else []
+            emptied = self._empty(connection, namespace, cascade=cascade) if everything else Dropped()
             namespaces.delete(connection, namespace)
             return properties or {}, emptied, note_transaction(connection, "DropNamespace", namespace)
 
-        for _ in range(_ATTEMPTS if cascade else 1):
+        for _ in range(_ATTEMPTS if everything else 1):
             try:
                 return self._write(work)
             except StillReferencedError:
                 continue
         name = format_identifier(namespace)
-        if cascade:
+        if everything:
             raise ConcurrentModificationError(f"Namespace {name!r} is being added to; try again.")
         raise NamespaceNotEmptyError(f"Namespace {name!r} is not empty; drop what is in it, or use cascade.")
 
-    def _empty(self, connection: Connection, namespace: Identifier) -> list[Table]:
-        found = tables.all_below(connection, namespace)
-        for table in found:
-            self.house.removal.schedule(connection, table)
-            tables.delete(connection, table.id)
+    def _empty(self, connection: Connection, namespace: Identifier, *, cascade: bool = False) -> Dropped:
+        """Drop all that is in a namespace; views elsewhere that read its tables go with them, or keep them."""
+        found, dropped = tables.all_below(connection, namespace), Dropped()
+        above = self._views_over(connection, found)
+        what = f"Namespace {format_identifier(namespace)!r}"
+        self.settle(what, above, current_caller().principal, cascade=cascade)
+        self.drop_views(connection, above, dropped)
+        self._drop(connection, found, dropped)
         namespaces.delete_below(connection, namespace)
-        return found
+        return dropped
 
     def _overwrite_namespace(self, namespace: Identifier, properties: Properties) -> CreateNamespaceResponse:
-        def work(connection: Connection) -> tuple[list[Table], str]:
+        def work(connection: Connection) -> tuple[Dropped, str]:
             emptied = self._empty(connection, namespace)
             if not namespaces.insert(connection, namespace, properties):
                 namespaces.set_properties(connection, namespace, properties)
@@ -167,5 +174,5 @@ class NamespaceOperations(Operations):
             dropped, transaction_id = self._write(work)
         except StillReferencedError:
             raise missing_namespace(namespace[:-1]) from None
-        self.house.removal.remove(table.location for table in dropped)
+        self._finish(dropped)
         return CreateNamespaceResponse(transaction_id=transaction_id, properties=properties)

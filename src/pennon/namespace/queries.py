@@ -19,7 +19,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
-from pennon.lake.querying import Query, build_scanner, open_reader
+from pennon.lake.querying import Query, build_scanner, is_in_head, open_reader, read_head
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
@@ -62,9 +62,17 @@ class QueryOperations(Operations):
     def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
         """Answer a query batch by batch; the body may be of either family of clients."""
         query = parse_query(body)
-        dataset = self._dataset(identifier, query)
+        handle = self.house.datasets.open(self._table(identifier), query.branch, query.version)
         near = self.house.places.root.probes_are_cheap
-        return Answer(open_reader(dataset, query, near=near), dataset.version)
+        return Answer(open_reader(handle, query, near=near), handle.dataset.version)
+
+    def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
+        """Answer a query for a few rows of a table that is open; none when another one is asked."""
+        query = parse_query(body)
+        handle = self.house.datasets.opened(self._table(identifier), query.branch, query.version)
+        if handle is None or not is_in_head(handle, query):
+            return None
+        return Answer(read_head(handle.head, query), handle.dataset.version)
 
     def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
         """Count the rows where a predicate holds, by default all."""

@@ -28,6 +28,7 @@ from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_stream import ArrowSource, source_of
 from pennon.lake.field_paths import find_field
+from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
 from pennon.namespace.base import missing_namespace, note_of, parse_choice, request_as, table_id
 from pennon.namespace.tables import TableOperations
@@ -85,7 +86,7 @@ class RowOperations(TableOperations):
         """Append the rows of a source, or replace all rows by them."""
         request = request_as(InsertIntoTableRequest, request)
         mode = parse_choice("mode", request.mode, ("append", "overwrite"))
-        table = self._table(table_id(request))
+        table = self._writable(table_id(request))
         branch = check_branch(request.branch)
         write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
         written = write(table, branch, source, note_of("InsertIntoTable", table))
@@ -102,7 +103,7 @@ class RowOperations(TableOperations):
     def merge_from(self, request: MergeInsertIntoTableRequest, source: ArrowSource) -> MergeInsertIntoTableResponse:
         """Upsert the rows of a source: writers of the same keys take turns, also across processes."""
         request = request_as(MergeInsertIntoTableRequest, request)
-        table = self._table(table_id(request))
+        table = self._writable(table_id(request))
         branch = check_branch(request.branch)
         limit = _seconds(request.timeout)
         deadline = None if limit is None else time.monotonic() + limit
@@ -130,7 +131,7 @@ class RowOperations(TableOperations):
     def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
         """Set columns to the values of SQL expressions where a predicate holds."""
         request = request_as(UpdateTableRequest, request)
-        table = self._table(table_id(request))
+        table = self._writable(table_id(request))
         if not request.updates or any(len(pair) != 2 for pair in request.updates):
             raise InvalidInputError("updates must be pairs of a column and an SQL expression.")
         updates = dict(request.updates)
@@ -157,7 +158,7 @@ class RowOperations(TableOperations):
     def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
         """Delete the rows where a predicate holds."""
         request = request_as(DeleteFromTableRequest, request)
-        table = self._table(table_id(request))
+        table = self._writable(table_id(request))
         if not request.predicate.strip():
             raise InvalidInputError("The predicate is empty; to delete all rows, say 'true'.")
         result, written = self.house.writer.change(
@@ -182,6 +183,7 @@ class RowOperations(TableOperations):
             raise TableAlreadyExistsError(f"Table {format_identifier(table.identifier)!r} already exists.")
         transaction_id = None
         if mode == "overwrite":
+            refuse_view_write(table)
             written = self.house.writer.overwrite(table, "", source, note_of("CreateTable", table))
             version, transaction_id = written.version, written.transaction_id
         else:

@@ -31,7 +31,9 @@ from pennon.namespace.columns import ColumnOperations
 from pennon.namespace.descriptions import DescriptionOperations
 from pennon.namespace.extensions import ExtensionOperations
 from pennon.namespace.indices import IndexOperations
+from pennon.namespace.inspection import InspectionOperations
 from pennon.namespace.jobs import JobOperations
+from pennon.namespace.lineage import LineageOperations
 from pennon.namespace.listings import ListingOperations
 from pennon.namespace.namespaces import NamespaceOperations
 from pennon.namespace.queries import QueryOperations
@@ -39,6 +41,7 @@ from pennon.namespace.rows import RowOperations
 from pennon.namespace.statistics import StatisticsOperations
 from pennon.namespace.tags import TagOperations
 from pennon.namespace.transactions import TransactionOperations
+from pennon.namespace.views import ViewOperations
 
 _DAY_MILLIS = 24 * 60 * 60 * 1000
 
@@ -49,12 +52,15 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
     DescriptionOperations,
     BatchOperations,
     TransactionOperations,
+    ViewOperations,
     RowOperations,
     QueryOperations,
     ColumnOperations,
     IndexOperations,
     ExtensionOperations,
+    InspectionOperations,
     BackfillOperations,
+    LineageOperations,
     TagOperations,
     BranchOperations,
     StatisticsOperations,

@@ -43,7 +43,7 @@ class StatisticsOperations(Operations):
     def restore_table(self, request: RestoreTableRequest) -> RestoreTableResponse:
         """Make an earlier version the newest one, as a new version."""
         request = request_as(RestoreTableRequest, request)
-        table = self._table(table_id(request))
+        table = self._writable(table_id(request))
         branch = check_branch(request.branch)
         version = request.version
         if version is not None:

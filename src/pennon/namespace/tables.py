@@ -21,12 +21,13 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 
 from pennon.catalog import StillReferencedError, garbage, tables, versions
 from pennon.catalog.tables import REGISTERED, Table
+from pennon.core.caller import current_caller
 from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
 from pennon.lake import refs
+from pennon.lake.guarding import refuse_view_write
 from pennon.lake.history import stored_versions
 from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 from pennon.namespace.base import (
-    Operations,
     missing_namespace,
     missing_table,
     note_transaction,
@@ -35,6 +36,7 @@ from pennon.namespace.base import (
     require_free_hand,
     table_id,
 )
+from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +53,7 @@ class PlaceInUseError(ConcurrentModificationError):
     """A table cannot have the place it was to have, because another's files are being removed from there."""
 
 
-class TableOperations(Operations):
+class TableOperations(DependentOperations):
     """Declare, register, rename, deregister and drop tables."""
 
     def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
@@ -101,6 +103,7 @@ class TableOperations(Operations):
         def work(connection: Connection) -> str:
             existing = tables.find(connection, identifier)
             if existing is not None and mode == "overwrite":
+                self._refuse_to_forget(connection, existing)
                 tables.delete(connection, existing.id)
             self._insert(connection, new)
             if new.managed:
@@ -130,19 +133,25 @@ class TableOperations(Operations):
         return RenameTableResponse(transaction_id=self._write_in_namespace(renamed, work))
 
     def drop_table(self, request: DropTableRequest) -> DropTableResponse:
-        """Drop a table and delete its data."""
+        """Drop a table and delete its data; with cascade, also the views over it."""
         request = request_as(DropTableRequest, request)
         identifier = table_id(request)
         table = self._table(identifier)
+        cascade = wants_cascade(request)
+        dropped = Dropped()
 
         def work(connection: Connection) -> str:
-            if not tables.delete(connection, table.id):
+            dropped.clear()
+            above = self._views_over(connection, [table])
+            self.settle(_named(table), above, current_caller().principal, cascade=cascade)
+            self.drop_views(connection, above, dropped)
+            self._drop(connection, [table], dropped)
+            if table not in dropped.tables:
                 raise missing_table(connection, identifier)
-            self.house.removal.schedule(connection, table)
             return note_transaction(connection, "DropTable", identifier)
 
         transaction_id = self._write(work)
-        self.house.removal.remove([table.location])
+        self._finish(dropped)
         return DropTableResponse(
             transaction_id=transaction_id,
             id=list(identifier),
@@ -155,6 +164,7 @@ class TableOperations(Operations):
         request = request_as(DeregisterTableRequest, request)
         identifier = table_id(request)
         table = self._table(identifier)
+        self._read(lambda connection: self._refuse_to_forget(connection, table))
         # First the mark, then the record: the other way round, a look at the folder in between brings it back.
         self.mark_deregistered(table)
 
@@ -177,9 +187,15 @@ class TableOperations(Operations):
 
     def forget(self, connection: Connection, table: Table) -> str:
         """Remove a table's record inside a transaction and return that transaction's id."""
+        self._refuse_to_forget(connection, table)
         if not tables.delete(connection, table.id):
             raise missing_table(connection, table.identifier)
         return note_transaction(connection, "DeregisterTable", table.identifier)
+
+    def _refuse_to_forget(self, connection: Connection, table: Table) -> None:
+        """Refuse to forget a table that views read, or a view: its rows alone are not what it is."""
+        refuse_view_write(table, "it cannot be forgotten and kept")
+        self.settle(_named(table), self._views_over(connection, [table]), current_caller().principal, cascade=False)
 
     def plan_table(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:
         """Return the record of a table to be declared; nothing is written yet."""
@@ -246,3 +262,7 @@ class TableOperations(Operations):
         for branch in refs.branches(folder):
             found += stored_versions(folder, table.id, branch.name)
         return found
+
+
+def _named(table: Table) -> str:
+    return f"Table {format_identifier(table.identifier)!r}"

@@ -32,12 +32,12 @@ from pennon.lake.history import manifest_path, stored_versions
 from pennon.lake.layout import check_branch, versions_folder
 from pennon.lake.staging import Proposal
 from pennon.namespace.base import Operations, note_transaction, object_id, request_as, table_id
+from pennon.views import pins
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
-    from pennon.lake.folder import Folder
 
 _LISTING = {False: "versions", True: "versions_descending"}
 
@@ -52,6 +52,7 @@ class VersionOperations(Operations):
         (version,) = self.house.authority.commit(
             [(table, proposal_of(request))],
             lambda connection: note_transaction(connection, "CreateTableVersion", table.identifier),
+            by_client=True,
         )
         return CreateTableVersionResponse(
             transaction_id=version.transaction_id, version=self.version_model(table, version)
@@ -71,7 +72,7 @@ class VersionOperations(Operations):
             ids[:] = [note_transaction(connection, "BatchCreateTableVersions", common)]
             return ids[0]
 
-        committed = self.house.authority.commit(entries, note)
+        committed = self.house.authority.commit(entries, note, by_client=True)
         return BatchCreateTableVersionsResponse(
             transaction_id=ids[0] if ids else committed[0].transaction_id,
             versions=[self.version_model(table, v) for (table, _), v in zip(entries, committed, strict=True)],
@@ -134,7 +135,7 @@ class VersionOperations(Operations):
         newest = self.house.history.latest(table, branch)
         known = self._known_versions(table, branch)
         numbers = {n for bounds in request.ranges for n in known if _covers(bounds, n)}
-        kept = self._needed(self.house.places.folder(table.location), branch)
+        kept = self._needed(table, branch)
         if newest is not None:
             kept.setdefault(newest.version, []).append("it is the latest version")
         clashes = [f"{n} ({', '.join(kept[n])})" for n in sorted(numbers & kept.keys())]
@@ -171,9 +172,11 @@ class VersionOperations(Operations):
             rows = stored_versions(self.house.places.folder(table.location), table.id, branch)
         return {version.version: version for version in rows}
 
-    def _needed(self, folder: Folder, branch: str) -> dict[int, list[str]]:
+    def _needed(self, table: Table, branch: str) -> dict[int, list[str]]:
         needed: dict[int, list[str]] = {}
-        for ref in [*refs.tags(folder), *refs.branches(folder)]:
+        folder = self.house.places.folder(table.location)
+        found = [*refs.all_tags(folder), *refs.branches(folder)]
+        for ref in self._read(lambda connection: pins.name_views(connection, found)):
             if ref.branch == branch:
                 needed.setdefault(ref.version, []).append(str(ref))
         return needed

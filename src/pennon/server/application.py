@@ -15,6 +15,7 @@ from pennon import __version__
 from pennon.catalog import jobs
 from pennon.catalog.schema import latest_version, schema_version
 from pennon.namespace import PennonNamespace
+from pennon.server.console import console_pages
 from pennon.server.exchange import Exchange, Receive, Scope, Send
 from pennon.server.failures import answer_error, as_known, status_for
 from pennon.server.handling import Handler
@@ -67,6 +68,7 @@ class Application:
             "/readyz": self._answer_readiness,
             "/openapi.json": self._answer_openapi,
             "/metrics": self._answer_metrics,
+            **console_pages(),
         }
         for path, page in pages.items():
             self._router.add("GET", path, page)

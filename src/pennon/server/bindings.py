@@ -86,6 +86,11 @@ def query_table(call: Call) -> Answer:
     return call.namespace.answer_query(call.identifier, call.stated)
 
 
+def query_at_once(call: Call) -> Answer | None:
+    """Answer a query that takes no time; none when it may take some."""
+    return call.namespace.answer_at_once(call.identifier, call.stated)
+
+
 def count_table_rows(call: Call) -> int:
     """Count rows."""
     counted = call.namespace.count_table_rows(call.request(ln.CountTableRowsRequest))

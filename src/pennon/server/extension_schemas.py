@@ -7,6 +7,7 @@ from typing import Any
 _TEXT = {"type": "string", "minLength": 1}
 _NUMBER = {"type": "integer", "minimum": 0}
 _FLAG = {"type": "boolean"}
+_OBJECT = {"application/json": {"schema": {"type": "object"}}}
 _CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -30,6 +31,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
             "content": {"application/json": {"schema": {"type": "object"}}},
         },
     },
+    "CreateMaterializedView": {
+        "200": {"description": "The view was made; LanceDB's client asked for it.", "content": _OBJECT},
+        "202": {"description": "The view was made, and a job fills it.", "content": _OBJECT},
+    },
+    "RefreshMaterializedView": {"200": {"description": "What a refresh would do.", "content": _OBJECT}},
     "ReadBlob": {
         "204": {"description": "There is no blob in this row."},
         "206": {"description": "Bytes of the blob.", "content": _CONTENT},

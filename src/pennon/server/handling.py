@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange,
 from pennon.server.extensions import Reply
 from pennon.server.feeds import JobFeed
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
+from pennon.server.json_rows import JsonRows, wants_json
 from pennon.server.operations import Operation
 from pennon.server.streams import BodyPipe, Outgoing, cut_off
 
@@ -46,6 +48,9 @@ _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
 #: What is read of a body before a thread starts to work on it.
 _HEAD_START_BYTES = 64 * 1024
+#: What runs on the event loop must not take longer than this; when it did, threads do it for so many seconds.
+_AT_ONCE_SECONDS = 0.005
+_WITH_THREADS_SECONDS = 10.0
 
 
 @dataclass
@@ -79,6 +84,7 @@ class Handler:
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
         self._ending = asyncio.Event()
+        self._with_threads_until = 0.0
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
 
     async def handle(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
@@ -118,7 +124,8 @@ class Handler:
             request.mark_effect = effect_of(name, key, request.fingerprint)
             result = await self._carry_out(request)
             answer = self._encode(request, result)
-            await self.in_thread(partial(self._replays.complete, name, key, request.operation.status, answer))
+            status = result.status if isinstance(result, Reply) else request.operation.status
+            await self.in_thread(partial(self._replays.complete, name, key, status, answer))
         finally:
             self._replays.leave(name, key)
         return await self._answer(request, result)
@@ -189,9 +196,25 @@ class Handler:
         assert request.operation.binding is not None  # noqa: S101 (that is what makes it bound)
         run = partial(request.operation.binding, call)
         if pipe is None:
+            if request.operation.answer == "batches" and wants_json(request.exchange.headers.get("accept", "")):
+                return await self.in_thread(lambda: JsonRows(run()), long=True)
             as_file = not request.remote.is_remote and request.operation.specified
-            return await self.in_thread(partial(_begin, run, as_file=as_file), long=True)
+            answer = self._run_at_once(request.operation, call, as_file=as_file)
+            return answer or await self.in_thread(partial(_begin, run, as_file=as_file), long=True)
         return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
+
+    def _run_at_once(self, operation: Operation, call: Call, *, as_file: bool) -> Any:
+        """Run what takes less time than waking up a thread for it; when storage was slow, not again for a while."""
+        began = time.monotonic()
+        if operation.at_once is None or not self._instant or began < self._with_threads_until:
+            return None
+        answer = operation.at_once(call)
+        if answer is None:
+            return None
+        outgoing = Outgoing(answer, as_file=as_file)
+        if time.monotonic() - began > _AT_ONCE_SECONDS:
+            self._with_threads_until = began + _WITH_THREADS_SECONDS
+        return outgoing
 
     async def _feed(self, request: _Request, pipe: BodyPipe, start: Callable[[], Awaitable[Result]]) -> Result:
         """Give a body to the work that reads it, until it ends or the work does.
@@ -250,6 +273,8 @@ class Handler:
     async def _answer(self, request: _Request, result: Any) -> int:
         if isinstance(result, Outgoing):
             await self._answer_batches(request.exchange, result)
+        elif isinstance(result, JsonRows):
+            await request.exchange.answer(200, result.body, headers=_version_header(result.version))
         elif isinstance(result, JobFeed):
             await self._answer_feed(request.exchange, result)
         elif isinstance(result, Reply):
@@ -263,7 +288,7 @@ class Handler:
 
     async def _answer_batches(self, exchange: Exchange, outgoing: Outgoing) -> None:
         """Send a small answer whole, a large one as it comes: a piece is read while the one before it is sent."""
-        headers = ((b"x-lancedb-version", str(outgoing.version).encode()),)
+        headers = _version_header(outgoing.version)
         if outgoing.ended:
             await exchange.answer(200, outgoing.first, outgoing.media_type, headers)
             return
@@ -292,6 +317,10 @@ class Handler:
         name = request.stated.get("job_id") or format_identifier(request.stated.get("id") or ())
         caller, request_id = request.principal.name, request.exchange.request_id
         logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)
+
+
+def _version_header(version: int) -> Headers:
+    return ((b"x-lancedb-version", str(version).encode()),)
 
 
 def _begin(run: Callable[[], Any], *, as_file: bool) -> Any:

@@ -82,6 +82,7 @@ def _success(row: Operation) -> dict[str, Any]:
         content = {
             kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in (FILE_TYPE, STREAM_TYPE)
         }
+        content["application/json"] = {"schema": _rows_schema()}
         return {"description": row.summary, "content": content}
     if row.answer == "events":
         return {"description": row.summary, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
@@ -94,6 +95,17 @@ def _success(row: Operation) -> dict[str, Any]:
         return {"description": "Yes; the answer has no body."}
     schema = {"$ref": _REFERENCE.format(model=row.response.__name__)}
     return {"description": row.summary, "content": {"application/json": {"schema": schema}}}
+
+
+def _rows_schema() -> dict[str, Any]:
+    rows = {"type": "array", "items": {"type": "object"}}
+    fields = {
+        "version": {"type": "integer"},
+        "schema": {"type": "object"},
+        "rows": rows,
+        "truncated": {"type": "boolean"},
+    }
+    return {"type": "object", "required": list(fields), "properties": fields}
 
 
 def _errors() -> dict[str, Any]:

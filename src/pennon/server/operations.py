@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pennon.core.caller import Role
 from pennon.core.identifiers import Identifier, check_identifier
-from pennon.namespace import job_models
+from pennon.namespace import inspection_models, job_models, view_models
 from pennon.namespace.backfill_models import (
     BackfillRequest,
     ColumnErrorsRequest,
@@ -22,7 +22,9 @@ from pennon.namespace.backfill_models import (
     ColumnStateRequest,
     ColumnStateResponse,
 )
-from pennon.server import backfills, bindings, extensions, jobs
+from pennon.namespace.dependent_models import AlterColumns, DropColumns, DropNamespace, DropTable
+from pennon.namespace.lineage_models import DescribeLineageRequest, DescribeLineageResponse
+from pennon.server import backfills, bindings, extensions, jobs, views
 from pennon.server.bindings import Binding
 
 
@@ -56,6 +58,8 @@ class Operation:
     instant: bool = False
     #: How an operation on data is called; without it, the handler takes the request.
     binding: Binding | None = None
+    #: Answers on the event loop what takes no time, and nothing when it may take some.
+    at_once: Binding | None = None
     #: Whether the body is an Arrow stream; "either" where JSON will do as well.
     arrow: bool | Literal["either"] = False
     #: What the answer is: an object, a bare JSON value, Arrow batches, or a stream of events.
@@ -84,10 +88,14 @@ _ON_DATA = frozenset(
         "CreateTableBranch",
         "DeleteFromTable",
         "DeleteTableBranch",
+        "DescribeColumnFunction",
         "DescribeColumnState",
+        "DescribeLineage",
+        "DiffTableVersions",
         "DropTableIndex",
         "GetTableStats",
         "ListColumnErrors",
+        "ListTableFragments",
         "ListTableIndices",
         "UpdateFieldMetadata",
         "UpdateTable",
@@ -234,6 +242,30 @@ _EXTENSIONS: tuple[Operation, ...] = (
 )
 
 
+def _inspection(op: str, verb: str, summary: str) -> Operation:
+    """Make the row of an operation for those who look at tables, such as the console."""
+    models = {kind: getattr(inspection_models, f"{op}{kind.capitalize()}") for kind in ("request", "response")}
+    return _table(op, verb, _READ_TABLE, summary, tag="Extension", **models)
+
+
+_INSPECTIONS: tuple[Operation, ...] = (
+    _operation(
+        "DescribeCaller",
+        "GET",
+        "/v1/whoami",
+        _FILTERED,
+        request=inspection_models.CallerRequest,
+        response=inspection_models.DescribeCallerResponse,
+        tag="Extension",
+        instant=True,
+        summary="Tell the caller who it is and what it may do.",
+    ),
+    _inspection("DiffTableVersions", "version/diff", "Compare two versions of a table."),
+    _inspection("ListTableFragments", "fragments", "List the fragments of a table."),
+    _inspection("DescribeColumnFunction", "column_function", "Describe what fills a column."),
+)
+
+
 def _job(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
     """Make the row of an operation on jobs, as LanceDB's client calls it."""
     path, method = f"/v1/jobs/{verb}", more.pop("method", "POST")
@@ -278,6 +310,65 @@ _JOBS: tuple[Operation, ...] = (
 )
 
 
+def _view(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation on materialized views."""
+    return _operation(op, "POST", f"/v1/materialized_view/{{id}}/{verb}", permission, summary=summary, **more)
+
+
+def _view_extension(op: str, verb: str, permission: Permission, name: str, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation on materialized views that the specification does not know."""
+    models = {kind.lower(): getattr(view_models, f"{name}{kind}") for kind in ("Request", "Response")}
+    return _view(op, verb, permission, summary, tag="Extension", **models, **more)
+
+
+_VIEWS: tuple[Operation, ...] = (
+    _view(
+        "CreateMaterializedView",
+        "create",
+        _WRITE_TABLE,
+        "Create a materialized view.",
+        request=view_models.CreateViewRequest,
+        binding=views.create_view,
+        status=201,
+        tag="MaterializedView",
+    ),
+    _view(
+        "RefreshMaterializedView",
+        "refresh",
+        _WRITE_TABLE,
+        "Start bringing a view up to date, or tell what that would do.",
+        request=view_models.RefreshViewRequest,
+        binding=views.refresh_view,
+        status=202,
+        tag="MaterializedView",
+    ),
+    _view_extension(
+        "DescribeMaterializedView",
+        "describe",
+        _READ_TABLE,
+        "DescribeView",
+        "Tell what a view is and how fresh.",
+        binding=views.describe_view,
+    ),
+    _view_extension(
+        "AlterMaterializedView", "alter", _WRITE_TABLE, "AlterView", "Change how a view is kept up to date."
+    ),
+    _view_extension("DropMaterializedView", "drop", _WRITE_TABLE, "DropView", "Drop a view and its rows."),
+    _operation(
+        "ListMaterializedViews",
+        "GET",
+        f"{_NS}/materialized_view/list",
+        _FILTERED,
+        request=view_models.ListViewsRequest,
+        response=view_models.ListViewsResponse,
+        query=_PAGED,
+        tag="Extension",
+        instant=True,
+        summary="List the views of a namespace.",
+    ),
+)
+
+
 OPERATIONS: tuple[Operation, ...] = (
     _namespace("CreateNamespace", "POST", f"{_NS}/create", _WRITE_NAMESPACE, summary="Create a namespace."),
     _namespace(
@@ -286,7 +377,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _namespace(
         "DescribeNamespace", "POST", f"{_NS}/describe", _READ_NAMESPACE, instant=True, summary="Describe a namespace."
     ),
-    _namespace("DropNamespace", "POST", f"{_NS}/drop", _WRITE_NAMESPACE, summary="Drop a namespace."),
+    _namespace(
+        "DropNamespace", "POST", f"{_NS}/drop", _WRITE_NAMESPACE, request=DropNamespace, summary="Drop a namespace."
+    ),
     _namespace(
         "NamespaceExists",
         "POST",
@@ -326,7 +419,7 @@ OPERATIONS: tuple[Operation, ...] = (
         instant=True,
     ),
     _table("TableExists", "exists", _READ_TABLE, "Tell whether a table exists.", response=None, instant=True),
-    _table("DropTable", "drop", _WRITE_TABLE, "Drop a table and delete its data."),
+    _table("DropTable", "drop", _WRITE_TABLE, "Drop a table and delete its data.", request=DropTable),
     _table("DeregisterTable", "deregister", _WRITE_TABLE, "Forget a table and keep its data."),
     _table("RenameTable", "rename", Permission(Role.WRITER, _both_names, "table"), "Rename or move a table."),
     _table("DeclareTable", "declare", _WRITE_TABLE, "Declare a table without touching storage."),
@@ -408,6 +501,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Query a table.",
         response=None,
         binding=bindings.query_table,
+        at_once=bindings.query_at_once,
         answer="batches",
     ),
     _table(
@@ -473,8 +567,17 @@ OPERATIONS: tuple[Operation, ...] = (
         response=ColumnErrorsResponse,
         tag="Extension",
     ),
-    _table("AlterTableAlterColumns", "alter_columns", _WRITE_TABLE, "Alter columns."),
-    _table("AlterTableDropColumns", "drop_columns", _WRITE_TABLE, "Drop columns."),
+    _table(
+        "DescribeLineage",
+        "lineage",
+        _READ_TABLE,
+        "Tell what a table is computed from, and what is computed from it.",
+        request=DescribeLineageRequest,
+        response=DescribeLineageResponse,
+        tag="Extension",
+    ),
+    _table("AlterTableAlterColumns", "alter_columns", _WRITE_TABLE, "Alter columns.", request=AlterColumns),
+    _table("AlterTableDropColumns", "drop_columns", _WRITE_TABLE, "Drop columns.", request=DropColumns),
     _table("UpdateFieldMetadata", "update_field_metadata", _WRITE_TABLE, "Change the metadata of fields."),
     _table("UpdateTableSchemaMetadata", "schema_metadata/update", _WRITE_TABLE, "Replace the schema's metadata."),
     _table("GetTableStats", "stats", _READ_TABLE, "Return a table's statistics."),
@@ -520,7 +623,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _table("CreateTableBranch", "branches/create", _WRITE_TABLE, "Create a branch.", tag="Branch"),
     _table("DeleteTableBranch", "branches/delete", _WRITE_TABLE, "Delete a branch.", tag="Branch"),
     *_EXTENSIONS,
+    *_INSPECTIONS,
     *_JOBS,
+    *_VIEWS,
     _operation(
         "DescribeTransaction",
         "POST",
@@ -543,11 +648,6 @@ OPERATIONS: tuple[Operation, ...] = (
 #: Operations of the protocol and of LanceDB's client that this Pennon answers with "unsupported": their routes, so
 #: that the answer is typed.
 UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "RefreshMaterializedView": ("POST", "/v1/materialized_view/{id}/refresh"),
-    "CreateMaterializedView": ("POST", "/v1/materialized_view/{id}/create"),
-    "DescribeMaterializedView": ("POST", "/v1/materialized_view/{id}/describe"),
-    "DropMaterializedView": ("POST", "/v1/materialized_view/{id}/drop"),
-    "ListMaterializedViews": ("GET", f"{_NS}/materialized_view/list"),
     "CreateFunction": ("POST", "/v1/function/{id}/create"),
     "DescribeFunction": ("POST", "/v1/function/{id}/describe"),
     "DropFunction": ("POST", "/v1/function/{id}/drop"),

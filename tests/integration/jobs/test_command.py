@@ -110,7 +110,7 @@ def test_a_job_is_resumed_paused_cancelled_and_tried_again(run: Pennon, embedded
     embedded.queue.cancel(again)
 
 
-@pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 1), ("cancelled", 1), ("timed_out", 1)])
+@pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 7), ("cancelled", 7), ("timed_out", 7)])
 def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job, state: str, code: int) -> None:
     embedded.queue.resume(job.id)
     held = embedded.hold(job)
@@ -139,19 +139,19 @@ def test_a_key_is_sent_along(run: Pennon, start_pennon: StartPennon) -> None:
     server = JobServer(start_pennon(*ALONE))
     job = server.submit_resting(server.new_table())
     key = server.key(Role.READER)
-    _, said = run("show", job.id, expect=1, PENNON_URL=server.url)
+    _, said = run("show", job.id, expect=5, PENNON_URL=server.url)
     assert "API key" in said
     assert data(run, server, "show", job.id, PENNON_API_KEY=key)["job_id"] == job.id
     assert data(run, server, "show", job.id, "--api-key", key)["job_id"] == job.id
-    assert "needs a writer" in run("cancel", job.id, "--api-key", key, expect=1, PENNON_URL=server.url)[1]
+    assert "needs a writer" in run("cancel", job.id, "--api-key", key, expect=5, PENNON_URL=server.url)[1]
     server.close()
 
 
 @pytest.mark.parametrize("verb", ["show", "watch", "cancel", "pause", "resume", "retry"])
 def test_a_job_that_does_not_exist_is_said_so(run: Pennon, embedded: JobServer, verb: str) -> None:
-    assert "Job 'nothing' does not exist" in run(verb, "nothing", expect=1, PENNON_URL=embedded.url)[1]
+    assert "Job 'nothing' does not exist" in run(verb, "nothing", expect=3, PENNON_URL=embedded.url)[1]
 
 
 def test_a_server_that_is_not_there_is_said_so(run: Pennon, embedded: JobServer) -> None:
-    _, said = run("list", "--url", "http://127.0.0.1:1", expect=1, PENNON_URL=embedded.url)
+    _, said = run("list", "--url", "http://127.0.0.1:1", expect=6, PENNON_URL=embedded.url)
     assert "http://127.0.0.1:1" in said

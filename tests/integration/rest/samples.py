@@ -197,6 +197,17 @@ def _upload(body: Any, verb: str) -> Callable[[Home], Sample]:
     return make
 
 
+def _view(body: Any = None) -> Callable[[Home], Sample]:
+    """Make a view over the table."""
+
+    def make(home: Home) -> Sample:
+        identifier = home.other(f"v{secrets.token_hex(4)}")
+        home.ask("materialized_view", identifier, "create", {"source_query": f"SELECT id FROM {home.name}.t"})
+        return Sample(quoted(identifier), body)
+
+    return make
+
+
 QUERY = {"k": 2, "vector": {"single_vector": [1.0, 1.0]}}
 
 SAMPLES: dict[str, Callable[[Home], Sample]] = {
@@ -241,6 +252,11 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     "AlterTableDropColumns": _on_table({"columns": ["word"]}),
     "AlterTableBackfillColumns": _on_table({"column": "next", "branch": "features", "where": "id > 0", "priority": 1}),
     "DescribeColumnState": _on_table({"column": "next", "branch": "features"}),
+    "DescribeColumnFunction": _on_table({"column": "next", "branch": "features"}),
+    "DescribeLineage": _on_table({"direction": "both", "depth": 2}),
+    "DescribeCaller": lambda home: Sample(""),
+    "DiffTableVersions": _on_table({"from": 1, "to": 3}),
+    "ListTableFragments": _on_table({"version": 2, "limit": 5}),
     "ListColumnErrors": _on_table({"column": "next", "branch": "features", "limit": 5}),
     "UpdateFieldMetadata": _on_table({"updates": [{"path": "id", "metadata": {"a": "b"}}]}),
     "UpdateTableSchemaMetadata": _on_table({"metadata": {"a": "b"}}),
@@ -269,6 +285,15 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     "PauseJob": _job(),
     "ResumeJob": _job(),
     "RetryJob": _job({"only_failed": True}, ended=True),
+    "CreateMaterializedView": lambda home: Sample(
+        quoted(home.other(f"w{secrets.token_hex(4)}")),
+        {"kind": "query", "source_query": f"SELECT id, upper(word) AS word FROM {home.name}.t WHERE id > 1"},
+    ),
+    "RefreshMaterializedView": _view({"concurrency": 2, "full": True}),
+    "DescribeMaterializedView": _view({}),
+    "AlterMaterializedView": _view({"schedule": "0 3 * * *", "auto_refresh": True}),
+    "DropMaterializedView": _view({}),
+    "ListMaterializedViews": lambda home: Sample(home.name, query="limit=10"),
     "BeginUpload": _on_table({}),
     "CompleteUpload": _upload({}, "complete"),
     "AbortUpload": _upload({}, "abort"),

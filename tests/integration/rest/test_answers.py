@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.integration.rest.wire import Answer
 
 #: What the specification says of answers that are no 200.
-STATUSES = {"AlterTableBackfillColumns": 202}
+STATUSES = {"AlterTableBackfillColumns": 202, "CreateMaterializedView": 201, "RefreshMaterializedView": 202}
 ROWS = [row for row in OPERATIONS if row.id in SAMPLES]
 BODILESS = {"NamespaceExists", "TableExists"}
 #: What an answer must at least hold, for clients to work with it.
@@ -102,7 +102,9 @@ class TestPaths:
     @pytest.mark.parametrize(
         "path",
         [
-            "/",
+            "/console/nonsense.js",
+            "/console/../catalog.db",
+            "/console/%2e%2e/catalog.db",
             "/v1",
             "/v1/",
             "/v1/nonsense",

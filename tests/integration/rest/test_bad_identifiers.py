@@ -90,6 +90,8 @@ def _harmless(home: Home, row: Operation) -> Any:
         return {}
     if row.id in {"DropTable", "DeregisterTable", "DeclareTable", "CreateEmptyTable", "TableExists"}:
         return {}
+    if row.tag == "MaterializedView":
+        return {}
     return SAMPLES[row.id](home).body
 
 

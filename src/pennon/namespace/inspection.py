@@ -1,0 +1,107 @@
+"""Operations for those who look at tables: who am I, what changed, what lies on storage, what fills a column."""
+
+from __future__ import annotations
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon import __version__
+from pennon.core.caller import EVERYTHING, current_caller
+from pennon.core.paging import cut_page, decode_token, page_size
+from pennon.lake.comparing import compare_versions
+from pennon.lake.feature_columns import find_feature_column
+from pennon.lake.layout import check_branch
+from pennon.lake.problems import typed_errors
+from pennon.namespace.backfills import BackfillOperations
+from pennon.namespace.base import request_as, table_id
+from pennon.namespace.inspection_models import (
+    CallerGrant,
+    CallerRequest,
+    DescribeCallerResponse,
+    DescribeColumnFunctionRequest,
+    DescribeColumnFunctionResponse,
+    DiffTableVersionsRequest,
+    DiffTableVersionsResponse,
+    ListTableFragmentsRequest,
+    ListTableFragmentsResponse,
+    TableFragment,
+)
+
+_FRAGMENTS = "fragments"
+
+
+class InspectionOperations(BackfillOperations):
+    """Tell what a table is made of, and the caller who it is."""
+
+    def describe_caller(self, request: CallerRequest) -> DescribeCallerResponse:
+        """Return who calls and what it may do."""
+        request_as(CallerRequest, request)
+        principal = current_caller().principal
+        return DescribeCallerResponse(
+            name=principal.name,
+            recognised_by_key=principal is not EVERYTHING,
+            grants=[
+                CallerGrant(namespace=list(grant.namespace), role=grant.role.name.lower()) for grant in principal.grants
+            ],
+            server_version=__version__,
+        )
+
+    def diff_table_versions(self, request: DiffTableVersionsRequest) -> DiffTableVersionsResponse:
+        """Count the rows that one version of a branch has added, removed and updated since another."""
+        request = request_as(DiffTableVersionsRequest, request)
+        table, branch = self._table(table_id(request)), check_branch(request.branch)
+        older, newer = (
+            self.house.datasets.at(table, branch, version) for version in (request.from_version, request.to_version)
+        )
+        with typed_errors():
+            found = compare_versions(older, newer)
+        return DiffTableVersionsResponse.model_validate(
+            {"from": request.from_version, "to": request.to_version, **found}
+        )
+
+    def list_table_fragments(self, request: ListTableFragmentsRequest) -> ListTableFragmentsResponse:
+        """List the fragments of a table with their rows and bytes."""
+        request = request_as(ListTableFragmentsRequest, request)
+        table, branch = self._table(table_id(request)), check_branch(request.branch)
+        size = page_size(request.limit, self.house.settings.page_limit)
+        key = decode_token(_FRAGMENTS, request.page_token, (int,))
+        dataset = self.house.datasets.at(table, branch, request.version)
+        with typed_errors():
+            fragments = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
+            found = [
+                TableFragment(
+                    id=fragment.fragment_id,
+                    rows=fragment.physical_rows - fragment.num_deletions,
+                    deleted_rows=fragment.num_deletions,
+                    files=len(fragment.metadata.files),
+                    bytes=sum(file.file_size_bytes or 0 for file in fragment.metadata.files),
+                )
+                for fragment in fragments
+                if key is None or fragment.fragment_id > int(key[0])
+            ]
+        page = cut_page(_FRAGMENTS, found[: size + 1], size, lambda fragment: (fragment.id,))
+        return ListTableFragmentsResponse(version=dataset.version, fragments=page.items, page_token=page.token)
+
+    def describe_column_function(self, request: DescribeColumnFunctionRequest) -> DescribeColumnFunctionResponse:
+        """Return what fills a column, without loading it."""
+        request = request_as(DescribeColumnFunctionRequest, request)
+        if not request.column:
+            raise InvalidInputError("The request names no column.")
+        table, branch = self._table(table_id(request)), check_branch(request.branch)
+        column = find_feature_column(self.house.datasets.at(table, branch, None), request.column)
+        envelope = self._envelope_of(table, column)
+        answer = DescribeColumnFunctionResponse(
+            column=request.column,
+            columns=[output.path for output in column.outputs],
+            inputs=list(column.inputs),
+            name=column.name,
+            version=column.version,
+            digest=column.digest,
+            kind="expression",
+            expression=column.expression,
+            auto_backfill=column.auto_backfill,
+        )
+        if envelope is not None:
+            answer.kind, answer.stateful, answer.python = envelope.kind, envelope.stateful, envelope.python
+            answer.packages, answer.options = dict(envelope.packages), envelope.options.to_json()
+            answer.source, answer.digest = envelope.source, envelope.digest
+        return answer

@@ -1,0 +1,129 @@
+"""Operations that tell what is computed from what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_namespace.errors import LanceNamespaceError
+
+from pennon.catalog import tables, views
+from pennon.core.caller import current_caller
+from pennon.core.identifiers import format_identifier
+from pennon.lake.feature_columns import feature_columns, find_feature_column
+from pennon.namespace.base import Operations, parse_choice, request_as, table_id
+from pennon.namespace.lineage_models import (
+    DescribeLineageRequest,
+    DescribeLineageResponse,
+    LineageEdge,
+    LineageNode,
+)
+from pennon.views.definition import Definition
+from pennon.views.origins import column_origins
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
+
+
+class LineageOperations(Operations):
+    """Tell the tables, views and columns that a table is computed from, and those that are computed from it."""
+
+    def describe_lineage(self, request: DescribeLineageRequest) -> DescribeLineageResponse:
+        """Return the graph around a table, as far as the caller may see it."""
+        request = request_as(DescribeLineageRequest, request)
+        table = self._table(table_id(request))
+        direction = parse_choice("direction", request.direction, ("both", "upstream", "downstream"))
+        graph = _Graph()
+        found = self._read(lambda connection: _neighbourhood(connection, table, direction, request.depth))
+        for depth, near in found.values():
+            graph.add_table(near, depth)
+        for near_id in found:
+            view = self._read(lambda connection, near_id=near_id: views.find(connection, near_id))  # type: ignore[misc]
+            if view is not None:
+                graph.add_view(near_id, Definition.from_json(view.definition))
+        for _, near in found.values():
+            self._add_feature_columns(graph, near)
+        return graph.answer()
+
+    def _add_feature_columns(self, graph: _Graph, table: Table) -> None:
+        try:
+            dataset = self.house.datasets.at(table, "", None)
+        except LanceNamespaceError:
+            return  # declared, without data
+        for name in feature_columns(dataset.schema):
+            try:
+                inputs = find_feature_column(dataset, name).inputs
+            except LanceNamespaceError:
+                inputs = ()  # it lost an input or its function
+            graph.add_column(table.id, name, feature=True)
+            for path in inputs:
+                graph.link((table.id, path), (table.id, name))
+
+
+class _Graph:
+    """Nodes and edges, each once."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, LineageNode] = {}
+        self._columns: dict[tuple[str, str], LineageNode] = {}
+        self._edges: dict[tuple[str, str], None] = {}
+
+    def add_table(self, table: Table, depth: int) -> None:
+        """Add a table or a view."""
+        name = format_identifier(table.identifier)
+        kind = "view" if table.is_view else "table"
+        self._tables[table.id] = LineageNode(id=name, kind=kind, name=name, depth=depth)
+
+    def add_view(self, view_id: str, definition: Definition) -> None:
+        """Add what a view is computed from; tables that are not in the graph are left out."""
+        for source in definition.sources:
+            if source.table_id in self._tables:
+                self._edges[self._tables[source.table_id].id, self._tables[view_id].id] = None
+        for name, origins in column_origins(definition).items():
+            self.add_column(view_id, name)
+            for origin in origins:
+                self.link(origin, (view_id, name))
+
+    def add_column(self, table_id: str, name: str, *, feature: bool = False) -> LineageNode:
+        """Add a column of a table that is in the graph."""
+        table = self._tables[table_id]
+        kind = "feature_column" if feature else "column"
+        node = LineageNode(id=f"{table.id}:{name}", kind=kind, name=name, table=table.id, depth=table.depth)
+        if feature or (table_id, name) not in self._columns:
+            self._columns[table_id, name] = node
+        return node
+
+    def link(self, origin: tuple[str, str], target: tuple[str, str]) -> None:
+        """Say that a column is computed from another."""
+        if origin[0] in self._tables and target[0] in self._tables:
+            self._edges[self.add_column(*origin).id, self.add_column(*target).id] = None
+
+    def answer(self) -> DescribeLineageResponse:
+        """Return the graph as it is sent."""
+        return DescribeLineageResponse(
+            nodes=[*self._tables.values(), *self._columns.values()],
+            edges=[LineageEdge(source=source, target=target) for source, target in self._edges],
+        )
+
+
+def _neighbourhood(connection: Connection, table: Table, direction: str, depth: int) -> dict[str, tuple[int, Table]]:
+    """Return the tables around one that the caller may see, by their ids, each with how far away it is."""
+    principal = current_caller().principal
+    found = {table.id: (0, table)}
+    steps = [step for name, step in (("upstream", -1), ("downstream", 1)) if direction in ("both", name)]
+    for step in steps:
+        edge = [table.id]
+        for distance in range(1, depth + 1):
+            near = [other for table_id in edge for other in _next(connection, table_id, step)]
+            fresh = [tables.find_by_id(connection, other) for other in dict.fromkeys(near) if other not in found]
+            seen = [other for other in fresh if other is not None and principal.role_on(other.namespace) is not None]
+            found |= {other.id: (step * distance, other) for other in seen}
+            edge = [other.id for other in seen]
+    return found
+
+
+def _next(connection: Connection, table_id: str, step: int) -> list[str]:
+    if step > 0:
+        return [dependent.view_id for dependent in views.dependents(connection, table_id)]
+    view = views.find(connection, table_id)
+    return [] if view is None else [source["table_id"] for source in view.definition["sources"]]

@@ -1,0 +1,36 @@
+"""Catalogs with tables to make views of: in this process, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.views.api.gallery import Gallery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PENNON_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def gallery(catalog_url: str, tmp_path: Path) -> Iterator[Gallery]:
+    """A catalog with tables, on each kind of database."""
+    opened = Gallery(tmp_path / "lake", database=catalog_url)
+    yield opened.fill()
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+    """A catalog that the tests of a module share, for requests that change nothing."""
+    opened = Gallery(tmp_path_factory.mktemp("shared"))
+    yield opened.fill()
+    opened.close()

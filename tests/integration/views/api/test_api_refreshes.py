@@ -1,0 +1,220 @@
+"""Refreshing views and keeping them up to date: what is submitted, what is planned, what is told of their freshness."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance_namespace.errors as errors
+import pyarrow as pa
+import pytest
+
+from pennon.catalog import views
+from pennon.namespace.view_models import (
+    AlterViewRequest,
+    DescribeViewRequest,
+    DropViewRequest,
+    ListViewsRequest,
+    RefreshPlan,
+)
+from tests.integration.views.api.gallery import Gallery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+    """A catalog with a view ``v`` over one table, one ``joined`` over two, and one ``fixed`` to a version."""
+    opened = Gallery(tmp_path_factory.mktemp("hung")).fill()
+    opened.create("v", {"source": "t", "columns": ["id"], "where": "id > 1"})
+    opened.create("joined", "SELECT t.id FROM t JOIN shop.orders o ON t.id = o.id")
+    opened.create("fixed", "SELECT id FROM t VERSION AS OF 1")
+    yield opened
+    opened.close()
+
+
+class TestSubmitting:
+    def test_the_worker_is_told_what_was_asked_for(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t"})
+        fields = {"concurrency": 2, "max_rows_per_fragment": 10, "intra_applier_concurrency": 1, "full": True}
+        answer = gallery.refresh("v", src_version=1, priority=5, timeout_seconds=60, manifest='{"pip": []}', **fields)
+        (job,) = gallery.jobs("v")
+        assert (job.id, job.kind, job.branch, job.target, job.priority) == (answer.job_id, "refresh", "", "", 5)
+        assert job.spec == {"src_version": 1, "timeout_seconds": 60, "manifest": '{"pip": []}', **fields}
+
+    def test_the_clients_name_of_the_version_is_understood(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t"})
+        gallery.refresh("v", source_version=1, full=False)
+        assert gallery.jobs("v")[0].spec == {"src_version": 1, "full": False}
+
+    def test_a_cascade_names_the_views_before_it_in_order(self, gallery: Gallery) -> None:
+        gallery.create("a", {"source": "t"})
+        gallery.create("b", {"source": "a"})
+        gallery.create("c", "SELECT a.id FROM b JOIN a ON a.id = b.id JOIN shop.orders o ON o.id = a.id")
+        gallery.create("d", "SELECT id FROM c")
+        gallery.refresh("d", cascade=True)
+        ids = {gallery.view(name).table_id: name for name in "abc"}
+        assert [ids[view] for view in gallery.jobs("d")[0].spec["before"]] == ["a", "b", "c"]
+        assert gallery.refresh("d", cascade=True, dry_run=True).before == ["a", "b", "c"]
+
+    def test_a_view_that_is_read_at_a_version_is_not_refreshed_first(self, gallery: Gallery) -> None:
+        gallery.create("a", {"source": "t"})
+        gallery.create("b", {"source": "a", "version": 1})
+        gallery.refresh("b", cascade=True)
+        assert "before" not in gallery.jobs("b")[0].spec
+
+    @pytest.mark.parametrize(
+        ("name", "fields", "told"),
+        [
+            ("v", {"concurrency": 0}, "concurrency is 0"),
+            ("v", {"max_rows_per_fragment": 0}, "max_rows_per_fragment is 0"),
+            ("v", {"intra_applier_concurrency": -1}, "intra_applier_concurrency is -1"),
+            ("v", {"source_task_size": 0}, "source_task_size is 0"),
+            ("v", {"output_limit": 5}, "output_limit is for chunkers"),
+            ("v", {"cluster": "nope"}, "no cluster 'nope'"),
+            ("v", {"manifest": "name"}, "manifest must be"),
+            ("v", {"src_version": 1, "source_version": 2}, "two names"),
+            ("v", {"src_version": 1, "cascade": True}, "send one"),
+            ("joined", {"src_version": 1}, "reads several"),
+            ("fixed", {"src_version": 1}, "reads version 1"),
+        ],
+    )
+    def test_what_cannot_be_done_is_told(self, hung: Gallery, name: str, fields: dict[str, Any], told: str) -> None:
+        with pytest.raises(errors.InvalidInputError, match=told):
+            hung.refresh(name, **fields)
+
+    def test_what_is_not_there_is_told(self, hung: Gallery) -> None:
+        with pytest.raises(errors.TableVersionNotFoundError):
+            hung.refresh("v", src_version=99)
+        with pytest.raises(errors.TableNotFoundError, match="does not exist"):
+            hung.refresh("nope")
+        with pytest.raises(errors.InvalidInputError, match="is a table, not a materialized view"):
+            hung.refresh("t")
+
+
+class TestPlans:
+    def test_the_first_refresh_computes_all(self, hung: Gallery) -> None:
+        plan: RefreshPlan = hung.refresh("v", dry_run=True)
+        assert (plan.mode, plan.rows_to_add, plan.udf_calls) == ("rebuild", 2, 0)
+        assert plan.source_versions == {"t": 1}
+        assert hung.refresh("joined", dry_run=True).rows_to_add is None
+        assert hung.jobs("v") == []
+
+    def test_later_ones_follow_the_changes(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t", "columns": ["id"]})
+        gallery.arrive("v")
+        assert gallery.refresh("v", dry_run=True).mode == "no_op"
+        gallery.put("t", gallery.open("t").to_table().slice(0, 2), "append")
+        gallery("DeleteFromTable", "t", predicate="id = 3")
+        gallery("UpdateTable", "t", updates=[["id", "20"]], predicate="id = 2 AND text = 'c'")
+        plan = gallery.refresh("v", dry_run=True)
+        assert (plan.mode, plan.source_version) == ("incremental", 4)
+        assert (plan.rows_to_add, plan.rows_to_update, plan.rows_to_remove) == (2, 1, 1)
+        full = gallery.refresh("v", dry_run=True, full=True)
+        assert (full.mode, full.reason) == ("rebuild", "A full refresh was asked for.")
+
+    def test_functions_are_called_for_what_is_computed(self, gallery: Gallery) -> None:
+        from tests.integration.views.api.test_api_functions import chunk
+
+        chunk(gallery)
+        assert gallery.refresh("v", dry_run=True).udf_calls == 3
+        gallery.arrive("v")
+        gallery.put("t", gallery.open("t").to_table().slice(0, 1), "append")
+        assert gallery.refresh("v", dry_run=True).udf_calls == 1
+
+    def test_others_say_why_they_compute_all(self, gallery: Gallery) -> None:
+        gallery.create("v", "SELECT count(*) AS n FROM t")
+        gallery.arrive("v")
+        gallery("DeleteFromTable", "t", predicate="id = 3")
+        plan = gallery.refresh("v", dry_run=True)
+        assert plan.mode == "rebuild"
+        assert "the aggregate count()" in plan.reason
+
+
+class TestFreshness:
+    def test_it_follows_what_happens(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t", "columns": ["id"]})
+        view = gallery.view("v").table_id
+        assert gallery.describe("v").state == "empty"
+        gallery.arrive("v")
+        fresh = gallery.describe("v")
+        assert (fresh.state, fresh.reason, fresh.sources[0].version) == ("fresh", None, 1)
+        assert fresh.refreshed_at_millis == fresh.refreshed_version == 1
+        gallery("DeleteFromTable", "t", predicate="id = 3")
+        stale = gallery.describe("v")
+        assert stale.state == "stale"
+        assert stale.reason == "'t' is at version 2; the view holds version 1."
+        database = gallery.ns.house.database
+        database.write(lambda connection: views.mark_stale(connection, view, "It broke.", "a job"))
+        failed = gallery.describe("v")
+        assert (failed.state, failed.reason, failed.failed_job) == ("failed", "It broke.", "a job")
+        gallery.arrive("v")
+        assert gallery.describe("v").state == "fresh"
+
+    def test_what_is_told_of_a_view(self, gallery: Gallery) -> None:
+        gallery.create("shop$v", {"source": "t", "columns": {"n": "id"}, "limit": 3, "offset": 1}, auto_refresh=True)
+        told = gallery.describe("shop$v")
+        assert (told.id, told.name, told.namespace) == (["shop", "v"], "v", ["shop"])
+        assert (told.kind, told.engine, told.format) == ("query", "lance", 1)
+        assert told.query == "SELECT id AS `n` FROM `t` LIMIT 3 OFFSET 1"
+        assert told.source_table == "t"
+        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, None, "ignore_new")
+        assert told.version == 1
+
+
+class TestAltering:
+    def test_what_is_sent_changes_and_the_rest_stays(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t"}, schedule="0 3 * * *", on_schema_change="fail")
+        gallery.ns.alter_materialized_view(AlterViewRequest(id=["v"], auto_refresh=True))
+        told = gallery.describe("v")
+        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, "0 3 * * *", "fail")
+        gallery.ns.alter_materialized_view(AlterViewRequest(id=["v"], schedule="", on_schema_change="Rebuild"))
+        told = gallery.describe("v")
+        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, None, "rebuild")
+
+    @pytest.mark.parametrize("fields", [{}, {"schedule": "daily"}, {"on_schema_change": "cry"}])
+    def test_what_is_wrong_is_refused(self, hung: Gallery, fields: dict[str, Any]) -> None:
+        with pytest.raises(errors.InvalidInputError):
+            hung.ns.alter_materialized_view(AlterViewRequest(id=["v"], **fields))
+
+
+class TestListingAndDropping:
+    def test_pages_of_names(self, gallery: Gallery) -> None:
+        for name in "abc":
+            gallery.create(f"shop${name}", {"source": "t"})
+        listed: list[str] = []
+        token = None
+        while True:
+            page = gallery.ns.list_materialized_views(ListViewsRequest(id=["shop"], limit=2, page_token=token))
+            listed += page.views
+            token = page.page_token
+            if token is None:
+                break
+        assert listed == ["a", "b", "c"]
+        assert gallery.ns.list_materialized_views(ListViewsRequest(id=[])).views == []
+        with pytest.raises(errors.NamespaceNotFoundError):
+            gallery.ns.list_materialized_views(ListViewsRequest(id=["nowhere"]))
+
+    def test_a_view_is_dropped_with_its_table(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t"})
+        gallery.create("w", {"source": "v"})
+        with pytest.raises(errors.InvalidTableStateError, match="view 'w'"):
+            gallery.ns.drop_materialized_view(DropViewRequest(id=["v"]))
+        gallery.ns.drop_materialized_view(DropViewRequest(id=["v"], cascade=True))
+        assert gallery("ListTables", "$").tables == ["t"]
+        with pytest.raises(errors.TableNotFoundError):
+            gallery.ns.describe_materialized_view(DescribeViewRequest(id=["v"]))
+
+    def test_a_table_is_not_dropped_as_a_view(self, hung: Gallery) -> None:
+        with pytest.raises(errors.InvalidInputError, match="not a materialized view"):
+            hung.ns.drop_materialized_view(DropViewRequest(id=["t"]))
+
+    def test_a_view_can_be_made_again_and_is_another_one(self, gallery: Gallery) -> None:
+        gallery.create("v", {"source": "t"})
+        gallery.arrive("v")
+        first = gallery.view("v").table_id
+        gallery.ns.drop_materialized_view(DropViewRequest(id=["v"]))
+        gallery.create("v", {"source": "shop.orders"})
+        assert gallery.view("v").table_id != first
+        assert gallery.describe("v").state == "empty"
+        assert gallery.schema("v").field("price").type == pa.decimal128(10, 2)

@@ -1,0 +1,31 @@
+"""Lakes with a table and a view over it, each on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.integration.views.guards.house import ViewLake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PENNON_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def lake(catalog_url: str, tmp_path: Path) -> Iterator[ViewLake]:
+    """A lake with a table ``t`` of three rows, and a view ``v`` over its columns ``a`` and ``b``."""
+    opened = ViewLake(tmp_path / "lake", database=catalog_url)
+    opened("CreateTable", "t", data=pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [0.5, 1.5, 2.5]}))
+    opened.view("v", "t", {"a": "a", "text": "b"})
+    yield opened
+    opened.close()

@@ -1,0 +1,119 @@
+"""Versions that views need stay, wherever cleanup is asked for, and whoever is kept from it learns by which view."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+)
+
+from pennon.lake.places import Places
+from pennon.namespace.view_models import CreateViewRequest
+from pennon.views import pins
+from pennon.views.pins import Pin
+
+if TYPE_CHECKING:
+    from pennon.lake.folder import Folder
+    from tests.integration.views.guards.house import ViewLake
+    from tests.support.s3 import S3Root
+
+
+@pytest.fixture
+def view_id(lake: ViewLake) -> str:
+    """The id of the view, whose source has got two more versions."""
+    for _ in range(2):
+        lake("InsertIntoTable", "t", data=pa.table({"a": [4], "b": ["w"], "c": [3.5]}))
+    return lake.ns.find_table(("v",)).id
+
+
+def source(lake: ViewLake) -> Folder:
+    return lake.ns.house.places.folder(str(lake.folder("t")))
+
+
+def test_a_version_that_a_view_needs_is_kept(lake: ViewLake, view_id: str) -> None:
+    pins.pin(source(lake), view_id, 1)
+    pins.pin(source(lake), view_id, 1)
+    with pytest.raises(InvalidTableStateError, match=r"still needed: 1 \(view 'v'\)"):
+        lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 3}])
+    lake.open("t").cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    assert lake.numbers("t") == [1, 3]
+    pins.release(source(lake), view_id)
+    lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
+    assert lake.numbers("t") == [3]
+
+
+def test_a_view_gives_up_what_it_does_not_need_any_more(lake: ViewLake, view_id: str) -> None:
+    pins.pin(source(lake), view_id, 1)
+    pins.pin(source(lake), "another", 1)
+    pins.pin(source(lake), view_id, 3)
+    pins.release(source(lake), view_id, keep=[3])
+    assert sorted(pins.pins(source(lake)), key=lambda pin: pin.version) == [Pin("another", 1), Pin(view_id, 3)]
+
+
+def test_a_version_that_is_gone_cannot_be_kept(lake: ViewLake, view_id: str) -> None:
+    lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
+    with pytest.raises(TableVersionNotFoundError, match="cleaned up"):
+        pins.pin(source(lake), view_id, 1)
+    assert pins.pins(source(lake)) == []
+
+
+def test_pins_are_not_shown_and_not_touched(lake: ViewLake, view_id: str) -> None:
+    pins.pin(source(lake), view_id, 1)
+    name = Pin(view_id, 1).tag
+    assert lake("ListTableTags", "t").tags == {}
+    with pytest.raises(TableTagNotFoundError):
+        lake("GetTableTagVersion", "t", tag=name)
+    for operation, more in (
+        ("CreateTableTag", {"version": 1}),
+        ("UpdateTableTag", {"version": 2}),
+        ("DeleteTableTag", {}),
+    ):
+        with pytest.raises(InvalidInputError, match=r"names that begin with 'pennon.' are Pennon's own"):
+            lake(operation, "t", tag=name, **more)
+    assert lance.dataset(lake.folder("t")).tags.list()[name]["version"] == 1
+
+
+@pytest.mark.usefixtures("view_id")
+def test_a_version_that_a_view_reads_for_good_is_kept_from_the_start(lake: ViewLake) -> None:
+    query = json.dumps({"source": "t", "version": 2})
+    lake.ns.create_materialized_view(CreateViewRequest(id=["fixed"], source_query=query))
+    with pytest.raises(InvalidTableStateError, match=r"still needed: 2 \(view 'fixed'\)"):
+        lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 3}])
+    lake("DropTable", "fixed")
+    assert pins.pins(source(lake)) == []
+
+
+def test_a_dropped_view_needs_nothing(lake: ViewLake, view_id: str) -> None:
+    pins.pin(source(lake), view_id, 1)
+    pins.pin(source(lake), "0123456789abcdef", 2)  # of a view whose process died after it dropped it
+    lake("DropTable", "v")
+    assert pins.pins(source(lake)) == [Pin("0123456789abcdef", 2)]
+    lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 3}])
+    assert lake.numbers("t") == [3]
+
+
+def test_pins_keep_versions_on_an_object_store(s3_root: S3Root) -> None:
+    location = f"{s3_root.url}/t.lance"
+    for number in range(3):
+        lance.write_dataset(
+            pa.table({"a": [number]}),
+            location,
+            mode="append" if number else "create",
+            storage_options=s3_root.options,
+        )
+    folder = Places(s3_root.url, s3_root.options).folder(location)
+    pins.pin(folder, "abc", 2)
+    dataset = lance.dataset(location, storage_options=s3_root.options)
+    dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    assert [version["version"] for version in dataset.versions()] == [2, 3]
+    pins.release(folder, "abc")
+    assert pins.pins(folder) == []

@@ -1,0 +1,71 @@
+"""Deaths of a worker at a chosen step of a refresh: from then on the dead one changes nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pennon.catalog import views
+from pennon.lake import authority
+from pennon.lake.authority import CommitAuthority
+from pennon.pipeline import refresh
+from pennon.pipeline.computation import Computation
+from pennon.pipeline.fragments import remove_strays
+from pennon.pipeline.view_commits import ViewCommitter
+from pennon.views import pins
+from tests.integration.views.refresh.lab import Lab
+
+Step = tuple[Any, str, str]
+
+
+class Killed(BaseException):
+    """The worker is dead."""
+
+
+#: Whose method or function, its name, and whether death comes before or after it.
+STEPS: dict[str, Step] = {
+    "pinned": (pins, "pin", "after"),
+    "computed": (Computation, "run", "after"),
+    "before commit": (ViewCommitter, "commit", "before"),
+    "files deleted": (ViewCommitter, "_places", "after"),
+    "staged": (CommitAuthority, "stage", "after"),
+    "watermark moved": (views, "advance", "after"),
+    "recorded": (authority, "publish", "before"),
+    "published": (authority, "publish", "after"),
+    "committed": (ViewCommitter, "commit", "after"),
+    "before unpin": (pins, "release", "before"),
+}
+
+
+@contextmanager
+def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
+    """Let the worker die at a step inside the block; the block is told whether it did."""
+    dead = False
+    holder, attribute, when = STEPS[name]
+    plain = getattr(holder, attribute)
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        nonlocal dead
+        if when == "before":
+            dead = True
+            raise Killed(name)
+        plain(*args, **kwargs)
+        dead = True
+        raise Killed(name)
+
+    def only_alive(call: Callable[..., Any]) -> Callable[..., Any]:
+        def alive(*args: Any, **kwargs: Any) -> Any:
+            if dead:
+                raise Killed(name)
+            return call(*args, **kwargs)
+
+        return alive
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holder, attribute, deadly)
+        patch.setattr(lab.house.database, "write", only_alive(lab.house.database.write))
+        patch.setattr(refresh, "remove_strays", only_alive(remove_strays))
+        yield lambda: dead

@@ -1,0 +1,251 @@
+"""Pennon in this process with a worker and a Spark of its own: tests see every step between a plan and its commit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from lance_namespace_urllib3_client.models import MaterializedViewUdtfEntry
+
+from pennon.catalog import jobs, tables, transactions, views
+from pennon.catalog.jobs import Job
+from pennon.catalog.tables import Table
+from pennon.catalog.views import View
+from pennon.functions.declaring import Function
+from pennon.lake.arrow_stream import ArrowSource, BytesBody
+from pennon.namespace.service import PennonNamespace
+from pennon.pipeline.tools import Tools
+from pennon.pipeline.worker import Worker
+from pennon.views.asking import StructuredQuery, TableUse
+from pennon.views.definition import Definition, Kind
+from pennon.views.drafting import Opened, draft_query
+from pennon.views.expansions import draft_expansion
+from pennon.views.parsing import parse_source_query
+from pennon.views.schemas import HIDDEN
+
+_TAKEOVER_SECONDS = 60.0
+
+
+def source_of(rows: pa.Table) -> ArrowSource:
+    """Return rows as they come in with a request."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return ArrowSource(BytesBody(sink.getvalue().to_pybytes()), 1024 * 1024)
+
+
+@dataclass
+class Outcome:
+    """How a job ended."""
+
+    job: Job
+
+    @property
+    def result(self) -> dict[str, Any]:
+        assert self.job.state == "done", self.job.failure
+        assert self.job.result is not None
+        return self.job.result
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        assert self.job.state == "failed", (self.job.state, self.job.result)
+        assert self.job.failure is not None
+        return self.job.failure
+
+
+class Lab:
+    """Tables, views and their refreshes."""
+
+    def __init__(self, namespace: PennonNamespace, tools: Tools, worker: Worker) -> None:
+        self.namespace = namespace
+        self.house = namespace.house
+        self.tools = tools
+        self.worker = worker
+
+    # Tables.
+
+    def create(self, name: str, rows: pa.Table) -> None:
+        table = self.namespace.plan_table((name,), None, {})
+
+        def note(connection: Any) -> str:
+            tables.insert(connection, table)
+            return transactions.record(connection, "CreateTable", table.identifier, {})
+
+        self.house.writer.create(table, source_of(rows), note)
+
+    def append(self, name: str, rows: pa.Table) -> None:
+        self.house.writer.append(self.table(name), "", source_of(rows), _note)
+
+    def overwrite(self, name: str, rows: pa.Table) -> None:
+        self.house.writer.overwrite(self.table(name), "", source_of(rows), _note)
+
+    def change(self, name: str, work: Any) -> Any:
+        """Do something to the newest dataset of a table."""
+        return self.house.writer.change(self.table(name), "", _note, work)[0]
+
+    def table(self, name: str) -> Table:
+        found = self.house.database.read(lambda connection: tables.find(connection, (name,)))
+        assert found is not None
+        return found
+
+    def dataset(self, name: str, version: int | None = None) -> Any:
+        return self.house.datasets.at(self.table(name), "", version)
+
+    def rows(self, name: str, *columns: str, version: int | None = None) -> list[dict[str, Any]]:
+        """Return what a table holds, without what ties a view to its source, in a steady order."""
+        dataset = self.dataset(name, version)
+        wanted = list(columns) or [column for column in dataset.schema.names if column not in HIDDEN]
+        found: list[dict[str, Any]] = dataset.to_table(columns=wanted).to_pylist()
+        return sorted(found, key=repr)
+
+    def version(self, name: str) -> int:
+        version: int = self.house.datasets.newest(self.table(name), "").version
+        return version
+
+    # Views.
+
+    def view(
+        self,
+        name: str,
+        query: Mapping[str, Any] | str,
+        function: Any = None,
+        schema: pa.Schema | None = None,
+        on_schema_change: str = "ignore_new",
+        **entry: Any,
+    ) -> None:
+        """Make a view of a query, or of what a function makes of it."""
+        parsed = parse_source_query(query if isinstance(query, str) else json.dumps(query))
+        if function is None:
+            draft = draft_query(parsed, self._open, schema)
+        else:
+            assert isinstance(parsed, StructuredQuery)
+            kind: Kind = "udtf" if function.kind == "udtf" else "chunker"
+            draft = draft_expansion(kind, parsed, _entry(kind, function, entry), self._open, schema)
+        table = self.namespace.plan_table((name,), None, {})
+        folder = self.house.places.folder(table.location)
+        for content in draft.functions:
+            folder.put_if_absent(f"_udfs/{hashlib.sha256(content).hexdigest()}", content)
+        definition = draft.definition
+        view = View(table.id, definition.kind, definition.to_json(), {}, on_schema_change=on_schema_change)
+
+        def note(connection: Any) -> str:
+            tables.insert(connection, table)
+            views.insert(connection, view, {source.table_id: source.columns for source in definition.sources})
+            return transactions.record(connection, "CreateMaterializedView", table.identifier, {})
+
+        empty = draft.schema.empty_table()
+        self.house.writer.create(table, source_of(empty), note)
+
+    def catalogued(self, name: str) -> View:
+        """Return what the catalog knows of a view."""
+        found = self.house.database.read(lambda connection: views.find(connection, self.table(name).id))
+        assert found is not None
+        return found
+
+    def definition(self, name: str) -> Definition:
+        return Definition.from_json(self.catalogued(name).definition)
+
+    def submit(self, name: str, **spec: Any) -> Job:
+        table = self.table(name)
+        return self.house.database.write(
+            lambda connection: self.house.queue.submit(
+                connection,
+                kind="refresh",
+                table_id=table.id,
+                branch="",
+                target="",
+                object=table.identifier,
+                spec=spec,
+                submitted_by="test",
+                context={},
+            )
+        )
+
+    def refresh(self, name: str, **spec: Any) -> Outcome:
+        """Refresh a view, here and now."""
+        return self.carry_out(self.submit(name, **spec))
+
+    def carry_out(self, job: Job) -> Outcome:
+        claimed = self.house.queue.claim("lab", self.house.settings.job_lease_seconds)
+        assert claimed is not None
+        assert claimed.id == job.id
+        self.worker.carry_out(claimed)
+        ended = self.house.queue.find(job.id)
+        assert ended is not None
+        return Outcome(ended)
+
+    def wait(self, job: Job) -> Outcome:
+        """Return how a job ended; one that its worker died over is taken over as soon as its lease ran out."""
+        deadline = time.monotonic() + _TAKEOVER_SECONDS
+        while time.monotonic() < deadline:
+            current = self.house.queue.find(job.id)
+            assert current is not None
+            if current.state in jobs.ENDED:
+                return Outcome(current)
+            claimed = self.house.queue.claim("another", 60)
+            if claimed is not None:
+                assert claimed.id == job.id
+                self.worker.carry_out(claimed)
+            else:
+                time.sleep(0.02)
+        raise AssertionError("the job was not taken over")
+
+    def data_files(self, name: str) -> set[str]:
+        """Return the data files in the folder of a table."""
+        folder = self.house.places.folder(self.table(name).location)
+        return {file.path.rsplit("/", 1)[1] for file in folder.files("data")}
+
+    def named_files(self, name: str) -> set[str]:
+        """Return the data files that some version of a table names."""
+        found = set()
+        for version in range(1, self.version(name) + 1):
+            for fragment in self.dataset(name, version).get_fragments():
+                found |= {file.path for file in fragment.metadata.files}
+        return found
+
+    def _open(self, use: TableUse) -> Opened:
+        table = self.table(use.name[-1])
+        version = use.version if isinstance(use.version, int) else None
+        return Opened(use, table, self.house.datasets.at(table, "", version), version)
+
+
+def open_lab(namespace: PennonNamespace, sessions: Any) -> Lab:
+    """Return a lab in a namespace, whose jobs use these sessions."""
+    house = namespace.house
+    tools = Tools(
+        settings=house.settings,
+        database=house.database,
+        places=house.places,
+        datasets=house.datasets,
+        writer=house.writer,
+        ledger=house.ledger,
+        queue=house.queue,
+        sessions=sessions,
+    )
+    worker = Worker.__new__(Worker)
+    worker._tools = tools
+    worker.stopping = threading.Event()
+    return Lab(namespace, tools, worker)
+
+
+def _note(connection: Any) -> str:
+    return transactions.record(connection, "Change", ("lab",), {})
+
+
+def _entry(kind: str, function: Function[..., Any], settings: Mapping[str, Any]) -> MaterializedViewUdtfEntry:
+    text = base64.b64encode(function.pack()).decode()
+    return MaterializedViewUdtfEntry(
+        kind=kind,
+        udtf=text,
+        udtf_sha=hashlib.sha256(text.encode()).hexdigest(),
+        udtf_name=function.name,
+        udtf_version=function.version,
+        **settings,
+    )

@@ -1,0 +1,62 @@
+"""Whatever happens to a source, and wherever a worker dies: a refreshed view is what computing it anew would give."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.views.refresh.faults import STEPS
+from tests.integration.views.refresh.lab import Lab
+from tests.integration.views.refresh.model import World
+
+_names = itertools.count()
+
+EVENTS = st.tuples(st.sampled_from(World.EVENTS), st.integers(0, 100))
+ROUNDS = st.lists(
+    st.tuples(st.lists(EVENTS, min_size=1, max_size=4), st.sampled_from(World.KINDS)), min_size=2, max_size=5
+)
+
+
+def play(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
+    world = World(lab, f"world{next(_names)}")
+    world.refresh("query")
+    for events, kind in rounds:
+        for what, number in events:
+            world.happen(what, number)
+        world.refresh(kind)
+    for kind in World.KINDS:
+        world.refresh(kind)
+    world.check_files()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(rounds=ROUNDS)
+def test_views_equal_what_computing_them_anew_gives(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
+    play(lab, rounds)
+
+
+@pytest.mark.long
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(rounds=ROUNDS)
+def test_views_equal_what_computing_them_anew_gives_for_long(
+    lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]
+) -> None:
+    play(lab, rounds)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_death_at_any_step_loses_nothing_and_repeats_nothing(lab: Lab, step: str) -> None:
+    world = World(lab, f"world{next(_names)}")
+    for kind in ("query", "chunks", "totals"):
+        world.refresh(kind)
+    world.happen("append", 5)
+    world.happen("update", 3)
+    world.happen("delete", 1)
+    for kind in ("query", "chunks", "totals"):
+        world.refresh(kind, fault=step)
+        assert world.refresh(kind)["mode"] == "no_op"
+    assert world.deaths >= 2
+    world.check_files()

@@ -1,0 +1,213 @@
+"""What else happens to views and their sources: other columns, indexes, clean-ups, other versions, wishes to stop."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pennon
+from pennon.catalog import views
+from pennon.views import pins
+from tests.integration.backfill.calls import CallLog, note
+from tests.integration.views.refresh.lab import Lab
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(start, stop)), "a": pa.array([i % 7 for i in range(start, stop)])})
+
+
+def doubled(lab: Lab, name: str, **options: Any) -> str:
+    lab.create(name, rows(0, 40))
+    lab.view(f"{name}_view", {"source": name, "columns": {"id": "id", "twice": "a * 2"}}, **options)
+    return f"{name}_view"
+
+
+def test_indexes_and_columns_added_to_a_view_survive(lab: Lab) -> None:
+    view = doubled(lab, "extended")
+    lab.refresh(view)
+    lab.change(view, lambda dataset: dataset.create_scalar_index("id", "BTREE"))
+    lab.change(view, lambda dataset: dataset.add_columns({"more": "twice + 1"}))
+    lab.append("extended", rows(40, 42))
+    lab.change("extended", lambda dataset: dataset.update({"a": "6"}, where="id = 3"))
+    assert lab.refresh(view).result["mode"] == "incremental"
+    dataset = lab.dataset(view)
+    assert [index.name for index in dataset.describe_indices()] == ["id_idx"]
+    assert dataset.to_table(filter="id = 41").to_pylist()[0]["twice"] == 41 % 7 * 2
+    found = {row["id"]: row["more"] for row in lab.rows(view, "id", "more")}
+    assert found[2] == 2 * 2 + 1
+    assert found[3] is None  # written anew, so it waits for whoever fills it
+    assert lab.refresh(view, full=True).result["mode"] == "rebuild"
+    assert lab.dataset(view).schema.names == ["__source_row_id", "id", "twice", "more"]
+    assert [index.name for index in lab.dataset(view).describe_indices()] == ["id_idx"]
+
+
+def test_versions_that_a_view_needs_survive_a_clean_up(lab: Lab) -> None:
+    view = doubled(lab, "cleaned")
+    first = lab.refresh(view).result["source_version"]
+    lab.append("cleaned", rows(40, 45))
+
+    def clean(dataset: Any) -> None:
+        dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+
+    lab.change("cleaned", clean)
+    folder = lab.house.places.folder(lab.table("cleaned").location)
+    assert [pin.version for pin in pins.pins(folder)] == [first]
+    done = lab.refresh(view).result
+    assert (done["mode"], done["rows_added"]) == ("incremental", 5)
+    assert [pin.version for pin in pins.pins(folder)] == [done["source_version"]]
+
+
+def test_version_that_is_gone_makes_the_view_be_computed_anew(lab: Lab) -> None:
+    view = doubled(lab, "gone")
+    lab.refresh(view)
+    folder = lab.house.places.folder(lab.table("gone").location)
+    pins.release(folder, lab.table(view).id)
+    lab.append("gone", rows(40, 45))
+    lab.change("gone", lambda dataset: dataset.cleanup_old_versions(timedelta(0)))
+    done = lab.refresh(view).result
+    assert done["mode"] == "rebuild"
+    assert "is gone" in done["reason"]
+    assert len(lab.rows(view)) == 45
+
+
+def test_older_version_of_the_source_can_be_asked_for(lab: Lab) -> None:
+    view = doubled(lab, "older")
+    version = lab.version("older")
+    lab.append("older", rows(40, 45))
+    assert lab.refresh(view).result["rows_written"] == 45
+    done = lab.refresh(view, src_version=version).result
+    assert (done["mode"], done["source_version"], len(lab.rows(view))) == ("rebuild", version, 40)
+    newest = lab.refresh(view).result
+    assert (newest["mode"], newest["rows_added"]) == ("incremental", 5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome"), [("ignore_new", "no_op"), ("rebuild", "rebuild"), ("fail", "TableSchemaValidationError")]
+)
+def test_new_columns_do_what_the_view_was_made_for(lab: Lab, policy: str, outcome: str) -> None:
+    view = doubled(lab, f"grown_{policy}", on_schema_change=policy)
+    lab.refresh(view)
+    lab.change(f"grown_{policy}", lambda dataset: dataset.add_columns(pa.field("new", pa.int32())))
+    ended = lab.refresh(view)
+    if policy == "fail":
+        assert ended.failure["type"] == outcome
+        assert "'new'" in ended.failure["message"]
+        assert lab.catalogued(view).failed_job == ended.job.id
+    else:
+        assert ended.result["mode"] == outcome
+
+
+def test_column_that_went_fails_the_refresh_and_names_it(lab: Lab) -> None:
+    view = doubled(lab, "lacking")
+    lab.refresh(view)
+    lab.change("lacking", lambda dataset: dataset.drop_columns(["a"]))
+    failed = lab.refresh(view).failure
+    assert failed["type"] == "TableColumnNotFoundError"
+    assert "'a'" in failed["message"]
+    assert len(lab.rows(view)) == 40
+
+
+def test_cascade_refreshes_what_a_view_reads_first(lab: Lab) -> None:
+    view = doubled(lab, "cascaded")
+    lab.view("top", {"source": view, "columns": {"id": "id", "thrice": "twice + twice / 2"}, "where": "twice > 0"})
+    lab.refresh(view)
+    lab.refresh("top")
+    lab.append("cascaded", rows(40, 43))
+    done = lab.refresh("top", before=[lab.table(view).id]).result
+    assert (done["mode"], done["source_version"]) == ("incremental", lab.version(view))
+    wanted = [{"id": i, "thrice": i % 7 * 3} for i in range(43) if i % 7]
+    assert lab.rows("top") == sorted(wanted, key=repr)
+
+
+def test_failed_rows_are_null_and_counted(lab: Lab) -> None:
+    @pennon.udf(error_policy=pennon.ErrorPolicy.skip())
+    def share(a: int) -> float:
+        return 1 / a
+
+    lab.create("failing", rows(0, 14))
+    packed = base64.b64encode(share.pack()).decode()
+    function = {"udf": packed, "inputs": ["a"], "outputs": {"share": ""}}
+    lab.view("failing_view", {"source": "failing", "columns": ["id"], "functions": [function]})
+    done = lab.refresh("failing_view").result
+    assert (done["rows_written"], done["rows_failed"]) == (14, 2)
+    assert [row["share"] for row in lab.rows("failing_view") if row["id"] in (0, 7)] == [None, None]
+
+
+def test_cancelled_refresh_leaves_the_view_and_no_files(lab: Lab, log: CallLog) -> None:
+    path = log.path
+
+    @pennon.chunker
+    def slow(id: int) -> Iterator[int]:  # noqa: A002
+        time.sleep(0.2)
+        note(path, id)
+        yield id
+
+    lab.create("cancelled", rows(0, 200))
+    lab.view("cancelled_view", {"source": "cancelled", "columns": ["a"]}, slow)
+    job = lab.submit("cancelled_view")
+    thread = threading.Thread(target=lab.carry_out, args=(job,))
+    thread.start()
+    while not log.counts():
+        time.sleep(0.02)
+    lab.house.queue.cancel(job.id)
+    thread.join(60)
+    ended = lab.house.queue.find(job.id)
+    assert ended is not None
+    assert ended.state == "cancelled"
+    assert lab.version("cancelled_view") == 1
+    assert lab.catalogued("cancelled_view").stale_reason is None
+    deadline = time.monotonic() + 30  # Spark ends Python workers a little later, which then remove their files
+    while lab.data_files("cancelled_view") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert lab.data_files("cancelled_view") == set()
+
+
+def test_faster_refresh_makes_the_slower_one_plan_anew(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = doubled(lab, "raced")
+    lab.refresh(view)
+    lab.append("raced", rows(40, 50))
+    plain = views.advance
+    raced: list[str] = []
+
+    def overtaken(connection: Any, view_id: str, *rest: Any) -> bool:
+        if not raced:
+            raced.append(view_id)
+            return False
+        return plain(connection, view_id, *rest)
+
+    monkeypatch.setattr(views, "advance", overtaken)
+    done = lab.refresh(view).result
+    assert (done["mode"], done["rows_added"], len(lab.rows(view))) == ("incremental", 10, 50)
+    assert lab.data_files(view) == lab.named_files(view)
+
+
+def test_compaction_of_the_view_meanwhile_only_costs_another_commit(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pennon.pipeline.view_commits import ViewCommitter
+
+    view = doubled(lab, "squeezed")
+    lab.refresh(view, max_rows_per_fragment=10)
+    lab.change("squeezed", lambda dataset: dataset.update({"a": "5"}, where="id % 10 = 1"))
+    plain = ViewCommitter._build
+    done: list[bool] = []
+
+    def squeeze(committer: Any, dataset: Any, new: Any) -> Any:
+        operation = plain(committer, dataset, new)
+        if not done:
+            done.append(True)
+            import lance
+
+            lance.dataset(dataset.uri).optimize.compact_files()  # around Pennon, which finds out at its commit
+        return operation
+
+    monkeypatch.setattr(ViewCommitter, "_build", squeeze)
+    result = lab.refresh(view).result
+    assert (result["mode"], result["rows_updated"]) == ("incremental", 4)
+    assert sorted(row["id"] for row in lab.rows(view)) == list(range(40))
+    assert {row["twice"] for row in lab.rows(view) if row["id"] % 10 == 1} == {10}

@@ -1,0 +1,169 @@
+"""Table functions: views made of all rows of a source, or of each of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import pennon
+from tests.integration.views.refresh.lab import Lab
+
+TOTALS = pa.schema({"shop": pa.string(), "total": pa.int64()})
+
+
+def sales(start: int, stop: int, shops: int = 5) -> pa.Table:
+    return pa.table(
+        {"shop": [f"s{i % shops}" for i in range(start, stop)], "amount": pa.array(range(start, stop), pa.int64())}
+    )
+
+
+def expected(lab: Lab, source: str) -> list[dict[str, object]]:
+    totals: dict[str, int] = {}
+    for row in lab.rows(source):
+        totals[row["shop"]] = totals.get(row["shop"], 0) + row["amount"]
+    return sorted(({"shop": shop, "total": total} for shop, total in totals.items()), key=repr)
+
+
+def test_whole_source_is_streamed_once_and_not_again_without_changes(lab: Lab, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    calls.touch()
+    path = str(calls)
+
+    @pennon.udtf(output_schema=TOTALS, input_columns=["shop", "amount"])
+    def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[object]]]:
+        with open(path, "a") as log:  # noqa: PTH123
+            log.write("called\n")
+        found: dict[str, int] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                found[row["shop"]] = found.get(row["shop"], 0) + row["amount"]
+        yield {"shop": list(found), "total": list(found.values())}
+
+    lab.create("sales", sales(0, 100))
+    lab.view("totals", {"source": "sales"}, totals)
+    assert lab.refresh("totals").result["mode"] == "rebuild"
+    assert lab.rows("totals") == expected(lab, "sales")
+    assert lab.refresh("totals").result["mode"] == "no_op"
+    assert calls.read_text().count("called") == 1
+    lab.append("sales", sales(100, 120))
+    done = lab.refresh("totals").result
+    assert (done["mode"], done["rows_removed"], done["rows_added"]) == ("rebuild", 5, 5)
+    assert "table function" in done["reason"]
+    assert lab.rows("totals") == expected(lab, "sales")
+
+
+def test_each_value_of_a_column_is_a_call_of_its_own(lab: Lab) -> None:
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop")
+    class Total:
+        def setup(self) -> None:
+            self.calls = 0
+
+        def __call__(self, rows: pa.Table) -> pa.Table:
+            assert len(set(rows.column("shop").to_pylist())) == 1
+            return pa.table({"shop": [rows.column("shop")[0]], "total": [pc.sum(rows.column("amount")).as_py()]})
+
+    lab.create(
+        "parted", pa.concat_tables([sales(0, 50), pa.table({"shop": [None], "amount": [7]}, sales(0, 1).schema)])
+    )
+    lab.view("parted_totals", {"source": "parted"}, Total)
+    lab.refresh("parted_totals")
+    assert lab.rows("parted_totals") == expected(lab, "parted")
+
+
+def test_partitions_that_fail_are_left_out_or_tried_again(lab: Lab, tmp_path: Path) -> None:
+    marker = str(tmp_path / "tried")
+
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop")
+    def fragile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pathlib
+
+        for batch in batches:
+            shop = batch.column("shop")[0].as_py()
+            yield pa.RecordBatch.from_pydict({"shop": [shop], "total": [pc.sum(batch.column("amount")).as_py()]})
+            if shop == "s3":
+                raise RuntimeError("never")
+            if shop == "s1" and not pathlib.Path(marker).exists():
+                pathlib.Path(marker).touch()
+                raise ConnectionError("not yet")
+
+    lab.create("fragile", sales(0, 50))
+    policy = {"on_error": "skip", "attempts": 2, "backoff": 0}
+    lab.view("fragile_totals", {"source": "fragile"}, fragile, error_handling=policy)
+    done = lab.refresh("fragile_totals").result
+    assert lab.rows("fragile_totals") == [row for row in expected(lab, "fragile") if row["shop"] != "s3"]
+    assert done["rows_failed"] == 10
+    lab.view("failing_totals", {"source": "fragile"}, fragile)
+    failed = lab.refresh("failing_totals")
+    assert failed.failure["type"] == "RuntimeError"
+    assert "shop = 's3'" in failed.failure["message"]
+    assert lab.data_files("failing_totals") == set()
+
+
+def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop", timeout=0.5, error_policy=pennon.ErrorPolicy.skip())
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[object]]]:
+        import time
+
+        for batch in batches:
+            if batch.column("shop")[0].as_py() == "s2":
+                time.sleep(60)
+            yield {"shop": [batch.column("shop")[0].as_py()], "total": [pc.sum(batch.column("amount")).as_py()]}
+
+    lab.create("slow", sales(0, 20))
+    lab.view("slow_totals", {"source": "slow"}, slow)
+    assert lab.refresh("slow_totals").result["rows_failed"] == 4
+    assert lab.rows("slow_totals") == [row for row in expected(lab, "slow") if row["shop"] != "s2"]
+
+
+def test_rows_of_another_schema_than_declared_fail_the_job(lab: Lab) -> None:
+    @pennon.udtf(output_schema=TOTALS)
+    def wrong(batches: Iterator[pa.RecordBatch]) -> dict[str, list[object]]:
+        return {"shop": ["a"], "sum": [sum(batch.num_rows for batch in batches)]}
+
+    lab.create("misfit", sales(0, 5))
+    lab.view("misfit_totals", {"source": "misfit"}, wrong)
+    failed = lab.refresh("misfit_totals").failure
+    assert "without 'total'" in failed["message"]
+
+
+def _index(dataset: Any) -> None:
+    corners = np.array([[0, 0], [100, 0], [0, 100], [100, 100]], dtype=np.float32)
+    dataset.create_index("vector", "IVF_FLAT", num_partitions=4, ivf_centroids=corners)
+
+
+def test_each_partition_of_a_vector_index_is_a_call_of_its_own(lab: Lab) -> None:
+    @pennon.udtf(
+        output_schema=pa.schema({"rows": pa.int64(), "ids": pa.list_(pa.int64())}),
+        input_columns=["id"],
+        partition_by_indexed_column="vector",
+    )
+    def members(batches: Iterator[pa.RecordBatch]) -> dict[str, list[object]]:
+        ids = [identity for batch in batches for identity in batch.column("id").to_pylist()]
+        return {"rows": [len(ids)], "ids": [ids]}
+
+    def vectors(start: int, stop: int) -> pa.Table:
+        # Four corners of a square, far apart, with a little noise.
+        random = np.random.default_rng(start)
+        corners = np.array([[(i % 2) * 100.0, (i // 2 % 2) * 100.0] for i in range(start, stop)])
+        values = (corners + random.random(corners.shape)).astype(np.float32)
+        array = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 2)
+        return pa.table({"id": pa.array(range(start, stop)), "vector": array})
+
+    def corner_sets() -> list[list[int]]:
+        ids = [row["id"] for row in lab.rows("vectors", "id")]
+        return sorted(sorted(i for i in ids if i % 4 == corner) for corner in range(4))
+
+    lab.create("vectors", vectors(0, 400))
+    lab.change("vectors", _index)
+    lab.view("clusters", {"source": "vectors"}, members)
+    lab.refresh("clusters")
+    assert sorted(sorted(row["ids"]) for row in lab.rows("clusters")) == corner_sets()
+    lab.append("vectors", vectors(400, 440))
+    lab.change("vectors", lambda dataset: dataset.delete("id < 10"))
+    lab.refresh("clusters")
+    assert sorted(sorted(row["ids"]) for row in lab.rows("clusters")) == corner_sets()
