@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pennon.client import Job, computed, connect
-    from pennon.functions import ErrorPolicy, udf
+    from pennon.client import Job, computed, connect, query
+    from pennon.functions import ErrorPolicy, chunker, udf, udtf
 
 __version__ = "0.1.0"
 
@@ -15,11 +15,14 @@ _HOMES = {
     "Job": "pennon.client",
     "computed": "pennon.client",
     "connect": "pennon.client",
+    "query": "pennon.client",
     "ErrorPolicy": "pennon.functions",
+    "chunker": "pennon.functions",
     "udf": "pennon.functions",
+    "udtf": "pennon.functions",
 }
 
-__all__ = ["ErrorPolicy", "Job", "__version__", "computed", "connect", "udf"]
+__all__ = ["ErrorPolicy", "Job", "__version__", "chunker", "computed", "connect", "query", "udf", "udtf"]
 
 
 def __getattr__(name: str) -> Any:

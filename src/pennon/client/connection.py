@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from pennon.client.delegation import Delegating
 from pennon.client.job import Job
 from pennon.client.table import Table
-from pennon.client.transport import Transport
+from pennon.client.transport import Transport, new_key
+from pennon.client.views import ViewConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +45,8 @@ def connect(
     return Connection(inner, Transport(url, key, database=name, **_transport_options(inner.client_config)))
 
 
-class Connection(Delegating):
-    """All that a connection of LanceDB's client can do, and jobs; its tables have columns that functions fill."""
+class Connection(ViewConnection):
+    """All that a connection of LanceDB's client can do, views and jobs; its tables have columns that functions fill."""
 
     def __init__(self, inner: Any, transport: Transport) -> None:
         super().__init__(inner)
@@ -77,6 +78,15 @@ class Connection(Delegating):
         path = list(target_namespace_path or [])
         inner = self._inner.clone_table(name, *arguments, target_namespace_path=path, **options)
         return Table(inner, self._transport, path)
+
+    def drop_table(self, name: str, namespace_path: Sequence[str] | None = None, *, cascade: bool = False) -> None:
+        """Drop a table, as LanceDB's client does; with ``cascade`` also the views over it."""
+        path = list(namespace_path or [])
+        if cascade:
+            route = f"/v1/table/{quote('$'.join([*path, name]), safe='$')}/drop"
+            self._transport.post(route, {"cascade": True}, idempotency_key=new_key())
+        else:
+            self._inner.drop_table(name, namespace_path=path)
 
     def job(self, job_id: str) -> Job:
         """Return a job by its id."""

@@ -1,4 +1,4 @@
-"""What a server tells about a column: how far it is computed, and what computing it would take."""
+"""What a server tells about columns and views: how far they are computed, and what computing them would take."""
 
 from __future__ import annotations
 
@@ -95,6 +95,57 @@ class Plan(_Report):
             f"<{self.column}: {self.rows:,} rows in {self.fragments:,} fragments, {self.bytes:,} bytes to read, "
             f"{self.udf_calls:,} calls (per {self.granularity}){first}>"
         )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RefreshPlan(_Report):
+    """What a refresh would do, without doing it."""
+
+    #: no_op, incremental or rebuild.
+    mode: str
+    reason: str = ""
+    #: Rows of the source that came, changed and went; none where only computing the view would tell.
+    rows_to_add: int | None = None
+    rows_to_update: int | None = None
+    rows_to_remove: int | None = None
+    udf_calls: int | None = None
+    source_version: int = 0
+    source_versions: dict[str, int] = field(default_factory=dict)
+    #: Views that would be refreshed first.
+    before: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = {"add": self.rows_to_add, "update": self.rows_to_update, "remove": self.rows_to_remove}
+        rows = ", ".join(f"{count:,} to {what}" for what, count in counts.items() if count is not None)
+        first = f", after {', '.join(self.before)}" if self.before else ""
+        return f"<{self.mode}: {self.reason}{f' Rows: {rows}' if rows else ''}{first}>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Freshness(_Report):
+    """How fresh a view is."""
+
+    name: str
+    #: empty, fresh, stale or failed.
+    state: str
+    reason: str | None = None
+    #: Whether a refresh follows the changes, and if not, why.
+    incremental: bool = True
+    rebuild_reason: str | None = None
+    #: The tables it reads, each with the version it holds and the newest there is.
+    sources: tuple[dict[str, Any], ...] = ()
+    refreshed_at_millis: int | None = None
+    #: The id of the job that is refreshing it, or that failed to.
+    active_job: str | None = None
+    failed_job: str | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the view holds the newest versions of its sources."""
+        return self.state == "fresh"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.state}{f', {self.reason}' if self.reason else ''}>"
 
 
 def _frozen(value: Any) -> Any:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from urllib.parse import quote
 
-from lance_namespace import AlterTableAddColumnsResponse, AlterTableAlterColumnsResponse
+from lance_namespace import (
+    AlterTableAddColumnsResponse,
+    AlterTableAlterColumnsResponse,
+    AlterTableDropColumnsResponse,
+)
 
 from pennon.client.backfill import BackfillOptions, backfill_body
 from pennon.client.columns import alteration_entry, column_entries, names_function, needs_server
@@ -15,7 +19,7 @@ from pennon.client.reports import ColumnState, Plan, errors_table
 from pennon.client.transport import new_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -29,11 +33,12 @@ class Table(Delegating):
     def __init__(self, inner: Any, transport: Transport, namespace_path: Sequence[str] = ()) -> None:
         super().__init__(inner)
         self._transport = transport
-        self._path = (*namespace_path, inner.name)
+        #: The names that lead to the table: those of its namespaces, and its own.
+        self.path: tuple[str, ...] = (*namespace_path, inner.name)
 
     def __repr__(self) -> str:
         branch = self._inner.current_branch()
-        return f"<Table {'$'.join(self._path)}{f' on branch {branch}' if branch else ''}>"
+        return f"<Table {'$'.join(self.path)}{f' on branch {branch}' if branch else ''}>"
 
     def __len__(self) -> int:
         return int(self._inner.count_rows())
@@ -41,7 +46,7 @@ class Table(Delegating):
     @property
     def branches(self) -> Branches:
         """The table's branches."""
-        return Branches(self._inner.branches, self._transport, self._path[:-1])
+        return Branches(self._inner.branches, self._transport, self.path[:-1])
 
     def add_columns(
         self, columns: Mapping[ColumnNames, Definition] | Any = None, **options: Any
@@ -58,12 +63,25 @@ class Table(Delegating):
         answer = self._change("add_columns", {"new_columns": column_entries(columns)})
         return AlterTableAddColumnsResponse.model_validate(answer)
 
-    def alter_columns(self, *alterations: Mapping[str, Any]) -> AlterTableAlterColumnsResponse | Any:
-        """Alter columns as LanceDB's client does, or give one another function: ``{"path": "x", "function": f}``."""
-        if not any(names_function(alteration) for alteration in alterations):
+    def alter_columns(
+        self, *alterations: Mapping[str, Any], cascade: bool = False
+    ) -> AlterTableAlterColumnsResponse | Any:
+        """Alter columns as LanceDB's client does, or give one another function: ``{"path": "x", "function": f}``.
+
+        With ``cascade`` also columns that others are computed from, which then follow or are out of date.
+        """
+        if not cascade and not any(names_function(alteration) for alteration in alterations):
             return self._inner.alter_columns(*alterations)
-        answer = self._change("alter_columns", {"alterations": [alteration_entry(given) for given in alterations]})
+        entries = [alteration_entry(given) for given in alterations]
+        answer = self._change("alter_columns", {"alterations": entries, **_cascade(cascade)})
         return AlterTableAlterColumnsResponse.model_validate(answer)
+
+    def drop_columns(self, columns: Iterable[str], *, cascade: bool = False) -> AlterTableDropColumnsResponse | Any:
+        """Drop columns as LanceDB's client does; with ``cascade`` also the columns and views computed from them."""
+        if not cascade:
+            return self._inner.drop_columns(columns)
+        answer = self._change("drop_columns", {"columns": list(columns), **_cascade(cascade)})
+        return AlterTableDropColumnsResponse.model_validate(answer)
 
     @overload
     def backfill(
@@ -102,7 +120,7 @@ class Table(Delegating):
         """Ask for a column to be filled, as ``backfill`` does, and return the job at once."""
         body = self._backfill_body(column, options)
         answer = self._transport.post(self._route("backfill_column"), body, idempotency_key=new_key())
-        return submitted(self._transport, answer, job_type="backfill", table="$".join(self._path), target=column)
+        return submitted(self._transport, answer, job_type="backfill", table="$".join(self.path), target=column)
 
     def column_state(self, column: str, branch: str | None = None) -> ColumnState:
         """Return how far a column is computed."""
@@ -136,7 +154,7 @@ class Table(Delegating):
             self._inner.checkout_latest()
 
     def _route(self, verb: str) -> str:
-        return f"/v1/table/{quote('$'.join(self._path), safe='$')}/{verb}"
+        return f"/v1/table/{quote('$'.join(self.path), safe='$')}/{verb}"
 
 
 class Branches(Delegating):
@@ -154,6 +172,10 @@ class Branches(Delegating):
     def checkout(self, *arguments: Any, **options: Any) -> Table:
         """Return the table on a branch, as LanceDB's client does."""
         return Table(self._inner.checkout(*arguments, **options), self._transport, self._namespace_path)
+
+
+def _cascade(wanted: bool) -> dict[str, bool]:
+    return {"cascade": True} if wanted else {}
 
 
 def _said(body: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import urllib3
 from lance_namespace.errors import ErrorCode, LanceNamespaceError, ServiceUnavailableError, from_error_code
@@ -49,6 +50,8 @@ class Transport:
         headers: Headers | None = None,
         more_headers: Callable[[], Headers] | None = None,
         tls: Mapping[str, Any] | None = None,
+        attempts: int = _ATTEMPTS,
+        seconds: float | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._headers = {"user-agent": f"pennon/{pennon.__version__}", **(headers or {})}
@@ -58,6 +61,8 @@ class Transport:
             self._headers["x-lancedb-database"] = database
         self._more_headers = more_headers
         self._tls = dict(tls or {})
+        self._attempts = attempts
+        self._seconds = seconds
         self._pool = self._new_pool()
 
     def __getstate__(self) -> Json:
@@ -90,9 +95,36 @@ class Transport:
                 break
         return found
 
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Json:
+        """Read what is at a path, and return the answer."""
+        return self._json_of(self._send("GET", _with_query(path, query or {}), None, {}, repeatable=True))
+
+    def get_all(self, path: str, items: str, limit: int | None = None, **query: Any) -> list[Any]:
+        """Return the items of all pages of a listing that is read, or so many of the first ones."""
+        found: list[Any] = []
+        token: str | None = None
+        while limit is None or len(found) < limit:
+            left = None if limit is None else limit - len(found)
+            answer = self.get(path, {**query, "limit": left, "page_token": token})
+            found += answer.get(items) or []
+            token = answer.get("page_token")
+            if not token:
+                break
+        return found
+
     def fetch(self, path: str, body: Json | None = None) -> bytes:
         """Send a request that changes nothing, and return the bytes of its answer."""
         return self._post(path, body, {}, repeatable=True).data
+
+    def stream_bytes(self, path: str, body: Json | None = None) -> Iterator[bytes]:
+        """Send a request that changes nothing, and yield the bytes of its answer as they come."""
+        response = self._post(path, body, {}, repeatable=True, preload_content=False)
+        try:
+            yield from response.stream(_PIECE)
+        except HTTPError as error:
+            raise self._unreachable(error, never_sent=False) from error
+        finally:
+            response.close()
 
     def stream_events(
         self, path: str, *, after: str = "", quiet_seconds: float = 15.0, until: float | None = None
@@ -117,9 +149,12 @@ class Transport:
         finally:
             response.close()
 
-    def _post(self, path: str, body: Json | None, headers: Headers, *, repeatable: bool) -> urllib3.BaseHTTPResponse:
+    def _post(
+        self, path: str, body: Json | None, headers: Headers, *, repeatable: bool, **options: Any
+    ) -> urllib3.BaseHTTPResponse:
         content = json.dumps(body or {}).encode()
-        return self._send("POST", path, content, {"content-type": "application/json", **headers}, repeatable=repeatable)
+        stated = {"content-type": "application/json", **headers}
+        return self._send("POST", path, content, stated, repeatable=repeatable, **options)
 
     def _send(
         self, method: str, path: str, content: bytes | None, headers: Headers, *, repeatable: bool, **options: Any
@@ -138,14 +173,14 @@ class Transport:
                 )
             except HTTPError as error:
                 never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
-                if attempt == _ATTEMPTS or not (repeatable or never_sent):
+                if attempt >= self._attempts or not (repeatable or never_sent):
                     raise self._unreachable(error, never_sent=never_sent) from error
                 wanted = None
             else:
                 if response.status < 300:
                     return response
                 answered = error_of(response)
-                if attempt == _ATTEMPTS or not (repeatable and answered.code in _PASSING):
+                if attempt >= self._attempts or not (repeatable and answered.code in _PASSING):
                     raise answered
                 wanted = response.headers.get("retry-after")
             time.sleep(_pause(attempt, wanted))
@@ -168,7 +203,7 @@ class Transport:
         return answer
 
     def _new_pool(self) -> urllib3.PoolManager:
-        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
+        timeout = urllib3.Timeout(connect=self._seconds or _CONNECT_SECONDS, read=self._seconds or _READ_SECONDS)
         return urllib3.PoolManager(timeout=timeout, maxsize=4, **self._tls)
 
 
@@ -201,6 +236,11 @@ def _pause(attempt: int, wanted: str | None) -> float:
         return min(float(wanted), _LONGEST_PAUSE)
     longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
     return longest * random.uniform(0.5, 1)  # noqa: S311 (nothing to guess here)
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    stated = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(stated)}" if stated else path
 
 
 def _quote(content: bytes) -> str:

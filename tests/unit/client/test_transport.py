@@ -6,6 +6,7 @@ import pickle
 import socket
 import threading
 import time
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -231,3 +232,61 @@ def test_invalid_input_is_not_repeated_even_under_a_key() -> None:
         with pytest.raises(InvalidInputError):
             Transport(server.url).post("/v1/x", idempotency_key="k")
         assert len(server.received) == 1
+
+
+def test_a_listing_is_read_page_by_page() -> None:
+    pages = [answer(200, {"tables": ["a", "b"], "page_token": "t/1"}), answer(200, {"tables": ["c"]})]
+    with ScriptedServer(pages) as server:
+        assert Transport(server.url).get_all("/v1/table", "tables", include_declared="true") == ["a", "b", "c"]
+    paths = [(request.method, request.path) for request in server.received]
+    assert paths == [
+        ("GET", "/v1/table?include_declared=true"),
+        ("GET", "/v1/table?include_declared=true&page_token=t%2F1"),
+    ]
+
+
+def test_no_more_of_a_listing_is_read_than_is_wanted() -> None:
+    with ScriptedServer([answer(200, {"tables": ["a", "b"], "page_token": "t"})]) as server:
+        assert Transport(server.url).get_all("/v1/table", "tables", 2) == ["a", "b"]
+    assert [request.path for request in server.received] == ["/v1/table?limit=2"]
+
+
+def test_bytes_are_passed_on_as_they_come() -> None:
+    came = threading.Event()
+    with ScriptedServer([stream(b"first", then=lambda: came.wait(10))]) as server:
+        pieces = Transport(server.url).stream_bytes("/v1/x", {"a": 1})
+        assert next(pieces) == b"first"
+        came.set()
+        assert list(pieces) == []
+
+
+def break_off(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("content-length", "8")
+    handler.end_headers()
+    handler.wfile.write(b"half")
+    handler.close_connection = True
+
+
+def test_a_stream_that_is_refused_or_breaks_is_an_error() -> None:
+    with (
+        ScriptedServer([answer(404, {"error": "There is no column 'x'.", "code": 12})]) as server,
+        pytest.raises(TableColumnNotFoundError, match="no column 'x'"),
+    ):
+        list(Transport(server.url).stream_bytes("/v1/x"))
+    with (
+        ScriptedServer([break_off]) as server,
+        pytest.raises(ServiceUnavailableError, match="lost"),
+    ):
+        list(Transport(server.url).stream_bytes("/v1/x"))
+
+
+def test_who_does_not_want_to_wait_says_so() -> None:
+    with ScriptedServer([BUSY]) as server:
+        with pytest.raises(ServiceUnavailableError):
+            Transport(server.url, attempts=1).ask("/v1/x")
+        assert len(server.received) == 1
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServiceUnavailableError):
+            Transport(url, attempts=1, seconds=0.05).ask("/v1/x")
