@@ -15,7 +15,7 @@ BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup lock clean demo test lint format chaos bench
+.PHONY: help setup lock clean demo docs test lint format chaos bench
 
 ##@ Start
 
@@ -26,7 +26,7 @@ help: ## Show this help
 	@echo
 
 setup: $(STAMP) ## Install everything into .venv (at once when nothing changed)
-	@$(BIN)/python -m scripts.components postgres java node
+	@$(BIN)/python -m scripts.components postgres java node chromium
 
 demo: setup ## Start a server with sample tables and walk through it
 	@$(BIN)/pennon demo
@@ -57,6 +57,10 @@ bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
 		echo "== $$benchmark"; $(BIN)/python $$benchmark $(BENCH_ARGS); done
 
 ##@ Maintain
+
+docs: setup ## Build the documentation as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/; open site/index.html, or run $(BIN)/mkdocs serve to search it."
 
 lock: ## Resolve all dependencies anew into requirements/dev.txt
 	@$(PYTHON) -m scripts.lock

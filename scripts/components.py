@@ -44,12 +44,28 @@ def ensure_node() -> bool:
     return (present or _apt_install("npm")) and ensure_node_packages()
 
 
-ENSURE = {"postgres": ensure_postgres, "java": ensure_java, "node": ensure_node, "wrk": ensure_wrk}
+def ensure_chromium() -> bool:
+    """Get the browser that the tests of the console drive."""
+    return _find_chromium() or (_apt_install("chromium") and _find_chromium())
+
+
+def _find_chromium() -> bool:
+    return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
+
+
+ENSURE = {
+    "postgres": ensure_postgres,
+    "java": ensure_java,
+    "node": ensure_node,
+    "wrk": ensure_wrk,
+    "chromium": ensure_chromium,
+}
 ADVICE = {
     "postgres": "install the PostgreSQL server (its programs initdb and postgres)",
     "java": f"install Java {OLDEST_JAVA} or newer",
     "node": "install Node.js 18 or newer with npm",
     "wrk": "install wrk",
+    "chromium": "install Chromium or Chrome",
 }
 
 

@@ -18,6 +18,8 @@ import typer
 from lance_namespace import errors as published
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
+from pennon.cli.examples import examples_of
+from pennon.cli.exits import Exit
 from pennon.cli.main import app
 from pennon.cli.options import flag_name
 from pennon.core.errors import STATUS_BY_CODE, advice_for
@@ -80,7 +82,12 @@ def errors_table() -> str:
 
 def commands() -> str:
     """Return every command with its arguments and options."""
-    return "\n".join(_command(name, command) for name, command in _walk("pennon", typer.main.get_command(app)))
+    return "\n".join(_command(name, command) for name, command in commands_of("pennon", typer.main.get_command(app)))
+
+
+def exits_table() -> str:
+    """Return every exit code with what it means."""
+    return _table(("Code", "Meaning"), [(str(int(code)), code.meaning) for code in Exit])
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -89,6 +96,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "unsupported operations": unsupported_table,
     "errors": errors_table,
     "commands": commands,
+    "exit codes": exits_table,
 }
 
 
@@ -102,13 +110,13 @@ def stale_pages() -> list[Path]:
     return [page for page in sorted(PAGES.glob("*.md")) if render(_read(page)) != _read(page)]
 
 
-def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+def commands_of(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Return a command and those below it, in the order in which they were added."""
     below = getattr(command, "commands", {})
     if not below:
         yield name, command
     for child, found in below.items():
-        yield from _walk(f"{name} {child}", found)
+        yield from commands_of(f"{name} {child}", found)
 
 
 def _command(name: str, command: Any) -> str:
@@ -117,6 +125,8 @@ def _command(name: str, command: Any) -> str:
     words = [name, "[OPTIONS]", *(_usage(argument) for argument in arguments)]
     lines = [f"### `{name}`", "", inspect.cleandoc(command.help or ""), "", "```text", " ".join(words), "```", ""]
     rows = [(_spelling(p), _default_of(p), p.help or "") for p in [*arguments, *options]]
+    shown = [f"$ {line}" for line in examples_of(command.epilog)]
+    lines += ["```console", *shown, "```", ""] if shown else []
     return "\n".join(lines) + "\n" + _table(("Argument or option", "Default", "Meaning"), rows)
 
 

@@ -1,0 +1,337 @@
+/** One job: what it does, what it did, and what can be done about it. */
+
+import { call, follow, onJob, onTable } from "../api.js";
+import { h, isMarked, put, redraw } from "../dom.js";
+import { bytes, count, moment, percent, seconds } from "../format.js";
+import { nothing, problem, toast } from "../parts/dialogs.js";
+import { progressBar, ratePlot, shareBar } from "../parts/charts.js";
+import { copyButtons } from "../parts/snippets.js";
+import { address, go, tableAddress } from "../router.js";
+import { mayWrite } from "../session.js";
+import { bottleneck, ratesOf, timeSplit } from "./bottleneck.js";
+import { progressOf, stateChip } from "./list.js";
+
+const ENDED = new Set(["done", "failed", "cancelled", "timed_out"]);
+const SHOWN_ERRORS = 20;
+const SHOWN_EVENTS = 500;
+const RETRY_MILLIS = 1000;
+
+/** The page of a job. */
+export async function jobPage(route, signal) {
+  const id = route.id[0] ?? "";
+  const describe = onJob("describe", { job_id: id }, `print(db.job(${JSON.stringify(id)}))`);
+  const view = new JobView(await call(describe, signal), describe);
+  view.draw();
+  listen(view, signal);
+  return view.page;
+}
+
+class JobView {
+  constructor(job, request) {
+    this.job = job;
+    this.request = request;
+    this.events = [];
+    this.points = [];
+    this.errors = null;
+    this.last = 0;
+    const part = (name) => (this[name] = h(`div.${name}`));
+    this.page = h("div.page.job", {}, part("head"), part("facts"), part("plot"), part("failed"), part("log"));
+  }
+
+  /** Take in what the stream tells. */
+  hear(kind, data) {
+    if (kind === "progress" || kind === "end") {
+      Object.assign(this.job, { state: data.state, counters: data.counters });
+      if (!ENDED.has(data.state)) this.points.push({ at: Date.now(), rows: data.counters.rows_computed ?? 0 });
+      return;
+    }
+    this.events.push(data);
+    if (kind === "claimed") this.points.push({ at: data.at, rows: 0 });
+    if (kind === "committed") this.committed = (this.committed ?? 0) + (data.data.rows ?? 0);
+    if (kind === "committed" && !this.live) this.points.push({ at: data.at, rows: this.committed });
+  }
+
+  /** Return when how many rows were done, also where only the end tells. */
+  moments() {
+    const { job } = this;
+    const known = this.points.toSorted((a, b) => a.at - b.at);
+    const rows = job.counters.rows_computed ?? 0;
+    if (job.finished_ms && rows > (known.at(-1)?.rows ?? 0))
+      known.push({ at: Math.max(job.finished_ms, known.at(-1)?.at ?? 0), rows });
+    return known;
+  }
+
+  /** Draw what is known now. */
+  show() {
+    redraw(this.page, () => this.draw());
+  }
+
+  draw() {
+    const { job } = this;
+    const names = job.table.split("$");
+    put(
+      this.head,
+      h("h1", {}, `${job.job_type} ${job.target}`.trim()),
+      h(
+        "p",
+        {},
+        stateChip(job.state),
+        " on ",
+        h("a", { href: tableAddress(names) }, names.join(".")),
+        job.branch ? ` (branch ${job.branch})` : "",
+        job.wish ? h("span.muted", {}, ` ${job.wish} is asked for`) : "",
+      ),
+      h(
+        "div.bar",
+        {},
+        this.actions(names),
+        h("span.spring"),
+        this.sparkLink(),
+        copyButtons(() => this.request, "describe the job"),
+      ),
+    );
+    const { done, planned } = progressOf(job);
+    put(
+      this.facts,
+      h("div.row", {}, progressBar(done, planned, "Progress"), h("b", {}, planned ? percent(done, planned) : "—")),
+      h("p.sentence", {}, bottleneck(job)),
+      h(
+        "dl.facts.two",
+        {},
+        facts(job).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+      ),
+      h("h2", {}, "Where the time goes"),
+      shareBar(timeSplit(job.counters), "Time of all tasks"),
+    );
+    put(this.plot, h("h2", {}, "Rows a second"), ratePlot(ratesOf(this.moments()), "Rows a second"));
+    this.drawErrors(names);
+    put(this.log, h("h2", {}, "Events"), eventTable(this.events));
+  }
+
+  drawErrors(names) {
+    const { job } = this;
+    if (!this.errors?.length) {
+      put(
+        this.failed,
+        job.counters.rows_failed
+          ? h("p.muted", {}, `${count(job.counters.rows_failed)} rows failed; they are listed when they are committed.`)
+          : null,
+      );
+      return;
+    }
+    const columns = ["Row", "Column", "Error", "Message", "Attempt"];
+    const rows = this.errors.map((error) =>
+      h(
+        "tr",
+        {},
+        h(
+          "td",
+          {},
+          h(
+            "a",
+            { href: tableAddress(names, "data", { where: `_rowid = ${error.row_id}`, branch: job.branch }) },
+            `${error.row_id ?? `${error.fragment_id}:${error.row_offset}`}`,
+          ),
+        ),
+        h("td", {}, error.column),
+        h("td.bad", {}, error.error_type),
+        h("td", {}, error.error_message),
+        h("td.number", {}, count(error.attempt)),
+      ),
+    );
+    put(
+      this.failed,
+      h(
+        "div.section-head",
+        {},
+        h("h2", {}, "Rows that failed"),
+        h("span.spring"),
+        copyButtons(() => this.errorRequest(names), "list errors"),
+      ),
+      h(
+        "div.scroll",
+        { tabindex: "0", role: "region", "aria-label": "Rows that failed" },
+        h(
+          "table.list",
+          {},
+          h(
+            "thead",
+            {},
+            h(
+              "tr",
+              {},
+              columns.map((text) => h("th", { scope: "col" }, text)),
+            ),
+          ),
+          h("tbody", {}, rows),
+        ),
+      ),
+      this.errors.length === SHOWN_ERRORS ? h("p.muted.small", {}, `The first ${SHOWN_ERRORS} are shown.`) : null,
+    );
+  }
+
+  errorRequest(names) {
+    const { job } = this;
+    return onTable(names, "errors", {
+      job_id: job.job_id,
+      limit: SHOWN_ERRORS,
+      ...(job.branch ? { branch: job.branch } : {}),
+      ...(job.target ? { column: job.target } : {}),
+    });
+  }
+
+  /** Ask which rows failed; the columns of a refresh have none of their own. */
+  async findErrors(signal) {
+    if (!this.job.counters.rows_failed || this.job.job_type !== "backfill") return;
+    this.errors = (await call(this.errorRequest(this.job.table.split("$")), signal).catch(() => null))?.records ?? null;
+  }
+
+  sparkLink() {
+    const told = this.events.findLast((event) => event.data?.spark_ui);
+    return told?.data.spark_ui.startsWith("http")
+      ? h("a.button", { href: told.data.spark_ui, target: "_blank", rel: "noreferrer" }, "Spark UI")
+      : null;
+  }
+
+  actions(names) {
+    if (!mayWrite(names.slice(0, -1))) return h("span.muted.small", {}, "Your key may look at this job, not steer it.");
+    const { job } = this;
+    const id = JSON.stringify(job.job_id);
+    const buttons = [];
+    const offer = (label, verb, more = {}, python = `db.job(${id}).${verb}()`) => {
+      const request = onJob(verb, { job_id: job.job_id, ...more }, python);
+      buttons.push(
+        h(
+          "span.action",
+          {},
+          h("button", { type: "button", onclick: () => this.steer(label, request) }, label),
+          copyButtons(() => request, label.toLowerCase()),
+        ),
+      );
+    };
+    if (job.state === "paused") offer("Resume", "resume");
+    else if (!ENDED.has(job.state)) offer("Pause", "pause");
+    if (!ENDED.has(job.state)) offer("Cancel", "cancel");
+    if (ENDED.has(job.state) && job.state !== "done") offer("Retry", "retry");
+    if (ENDED.has(job.state) && job.counters.rows_failed)
+      offer("Retry failed rows", "retry", { only_failed: true }, `db.job(${id}).retry(only_failed=True)`);
+    return buttons;
+  }
+
+  async steer(label, request) {
+    try {
+      const answer = await call(request);
+      if (answer.retry_of) go(address(["job", answer.job_id]));
+      else toast(`${label}: ${answer.status.replace("_", " ")}.`);
+      this.job = await call(this.request);
+      this.show();
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+  }
+}
+
+/** Listen until the job has ended or the page is left, and draw now and then. */
+async function listen(view, signal) {
+  let due = false;
+  const drawSoon = () => {
+    if (due) return;
+    due = true;
+    setTimeout(() => {
+      due = false;
+      if (!signal.aborted && !isMarked(view.page)) view.show();
+    }, 250);
+  };
+  view.live = !ENDED.has(view.job.state);
+  while (!signal.aborted) {
+    try {
+      view.last = await follow(
+        `/v1/jobs/${view.job.job_id}/events`,
+        view.last,
+        (kind, data) => {
+          view.hear(kind, data);
+          drawSoon();
+        },
+        signal,
+      );
+      view.job = await call(view.request, signal);
+      await view.findErrors(signal);
+      view.show();
+      if (ENDED.has(view.job.state)) return;
+    } catch (error) {
+      if (signal.aborted) return;
+      put(view.log, problem(error));
+    }
+    await new Promise((done) => setTimeout(done, RETRY_MILLIS));
+  }
+}
+
+function facts(job) {
+  const { counters } = job;
+  const known = [
+    ["Job", job.job_id],
+    ["Submitted", `${moment(job.creation_ms)} by ${job.submitted_by}`],
+    ["Started", job.started_ms ? moment(job.started_ms) : "—"],
+    ["Took", job.started_ms ? seconds(((job.finished_ms ?? Date.now()) - job.started_ms) / 1000) : "—"],
+    ["Worker", job.worker ?? "—"],
+    ["Attempt", count(job.attempt)],
+    ["Priority", count(job.priority)],
+    ["Rows planned", count(counters.rows_planned)],
+    ["Rows computed", count(counters.rows_computed)],
+    ["Rows failed", count(counters.rows_failed ?? 0)],
+    ["Fragments committed", `${count(counters.fragments_committed ?? 0)} of ${count(counters.fragments_planned)}`],
+    ["Read", bytes(counters.bytes_read)],
+    ["Written", bytes(counters.bytes_written)],
+    ["Peak memory of a task", bytes(counters.peak_memory_bytes)],
+  ];
+  if (job.retry_of) known.push(["Retry of", h("a", { href: address(["job", job.retry_of]) }, job.retry_of)]);
+  if (job.result?.mode)
+    known.push(["Result", `${job.result.mode}${job.result.reason ? `: ${job.result.reason}` : ""}`]);
+  for (const name of ["rows_added", "rows_updated", "rows_removed"])
+    if (job.result?.[name] !== undefined) known.push([`R${name.slice(1).replace("_", " ")}`, count(job.result[name])]);
+  return known;
+}
+
+function eventTable(events) {
+  if (!events.length) return nothing("Nothing has happened yet.", "Events appear here as they happen.");
+  const rows = events
+    .slice(-SHOWN_EVENTS)
+    .reverse()
+    .map((event) =>
+      h(
+        "tr",
+        {},
+        h("td.number", {}, count(event.seq)),
+        h("td", {}, moment(event.at)),
+        h("td", {}, event.kind.replaceAll("_", " ")),
+        h("td", {}, event.unit),
+        h("td.small.wrap", {}, summary(event.data)),
+      ),
+    );
+  return h(
+    "div.scroll.events",
+    { tabindex: "0", role: "region", "aria-label": "Events" },
+    h(
+      "table.list",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ["No.", "At", "Event", "Of", "Details"].map((text) => h("th", { scope: "col" }, text)),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+function summary(data) {
+  const { counters, result, ...rest } = data;
+  const flat = Object.entries(rest).filter(([, value]) => value !== null && value !== "");
+  return flat
+    .map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)
+    .join(", ");
+}

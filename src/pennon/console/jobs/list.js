@@ -1,0 +1,143 @@
+/** The list of jobs, kept up to date while one looks at it. */
+
+import { call, onJob } from "../api.js";
+import { h, isMarked, put, redraw, settle } from "../dom.js";
+import { ago, count, moment, percent, seconds } from "../format.js";
+import { nothing } from "../parts/dialogs.js";
+import { copyButtons, pythonArguments } from "../parts/snippets.js";
+import { address, go, tableAddress } from "../router.js";
+import { progressBar } from "../parts/charts.js";
+
+const STATES = ["", "in_progress", "pending", "running", "paused", "done", "failed", "cancelled", "timed_out"];
+const REFRESH_MILLIS = 1500;
+const PAGE = 100;
+
+export const stateChip = (state) => h("span.chip", { class: `state-${state}` }, state.replace("_", " "));
+
+/** How much of a job is done, of how much; a condition may leave fewer rows to compute than were looked at. */
+export function progressOf({ counters, state }) {
+  const done = counters.rows_computed ?? 0;
+  return { done, planned: state === "done" ? done : (counters.rows_planned ?? 0) };
+}
+
+/** Jobs as a table. */
+export function jobTable(jobs) {
+  const rows = jobs.map((job) => {
+    const { done, planned } = progressOf(job);
+    const took = ((job.finished_at_millis ?? Date.now()) - job.created_at_millis) / 1000;
+    return h(
+      "tr",
+      {},
+      h("td", {}, stateChip(job.state)),
+      h(
+        "td",
+        {},
+        h("a", { href: address(["job", job.job_id]) }, `${job.job_type}${job.target ? ` ${job.target}` : ""}`),
+      ),
+      h("td", {}, h("a", { href: tableAddress(job.table.split("$")) }, job.table.replaceAll("$", "."))),
+      h(
+        "td",
+        {},
+        planned
+          ? h(
+              "span.row",
+              {},
+              progressBar(done, planned, `Progress of ${job.target || job.job_type}`),
+              h("span.small", {}, percent(done, planned)),
+            )
+          : "",
+      ),
+      h("td.number", {}, count(done)),
+      h("td.number", {}, job.counters.rows_failed ? h("span.bad", {}, count(job.counters.rows_failed)) : "0"),
+      h("td", { title: moment(job.created_at_millis) }, ago(job.created_at_millis)),
+      h("td.number", {}, seconds(took)),
+      h("td", {}, job.submitted_by),
+    );
+  });
+  const heads = ["State", "Job", "Table", "Progress", "Rows", "Failed", "Submitted", "Took", "By"];
+  return h(
+    "div.scroll",
+    { tabindex: "0", role: "region", "aria-label": "Jobs" },
+    h(
+      "table.list",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((text) => h("th", { scope: "col" }, text)),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+/** The page of all jobs. */
+export async function jobsPage(route, signal) {
+  const state = route.params.get("state") ?? "";
+  const table = route.params.get("table") ?? "";
+  const token = route.params.get("after") ?? "";
+  const request = () => {
+    const given = { ...(state ? { state } : {}), ...(table ? { table } : {}) };
+    return onJob(
+      "list",
+      { ...given, limit: PAGE, ...(token ? { page_token: token } : {}) },
+      `print(db.jobs(${pythonArguments({ ...given, limit: PAGE })}))`,
+    );
+  };
+  const body = h("div.list-body");
+  const draw = (found) =>
+    put(
+      body,
+      found.jobs.length
+        ? jobTable(found.jobs)
+        : nothing(
+            "No such job.",
+            state || table ? "Choose another state or table." : "A backfill or a refresh of a view starts one.",
+          ),
+      found.page_token
+        ? h("p", {}, h("a", { href: address(["jobs"], { state, table, after: found.page_token }) }, "Older jobs"))
+        : null,
+    );
+  draw(await call(request(), signal));
+  keepFresh(signal, async () => {
+    const found = await call(request(), signal);
+    if (!isMarked(body)) redraw(body, () => draw(found));
+  });
+  const change = (params) => go(address(["jobs"], { state, table, ...params }), { replace: true });
+  return h(
+    "div.page",
+    {},
+    h("h1", {}, "Jobs"),
+    h(
+      "div.bar",
+      {},
+      h("label", { for: "job-state" }, "State"),
+      h(
+        "select",
+        { id: "job-state", onchange: (event) => change({ state: event.target.value }) },
+        STATES.map((value) => h("option", { value, selected: value === state }, value.replace("_", " ") || "any")),
+      ),
+      h("label", { for: "job-table" }, "Table"),
+      h("input", {
+        id: "job-table",
+        value: table,
+        placeholder: "namespace$table",
+        spellcheck: "false",
+        oninput: settle((event) => change({ table: event.target.value.trim() }), 500),
+      }),
+      h("span.spring"),
+      copyButtons(request, "list jobs"),
+    ),
+    body,
+  );
+}
+
+/** Do something again and again until the page is left; not while nobody looks. */
+function keepFresh(signal, work) {
+  const timer = setInterval(() => document.hidden || work().catch(() => {}), REFRESH_MILLIS);
+  signal.addEventListener("abort", () => clearInterval(timer));
+}

@@ -1,0 +1,84 @@
+/** The same request for a terminal or a program. */
+
+import { BASE } from "../api.js";
+import { h } from "../dom.js";
+import { openDialog, toast } from "./dialogs.js";
+
+const quote = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
+
+/** Return a request as a curl command. @param {import("../api.js").Request} request */
+export function asCurl(request) {
+  const lines = [`curl -s${request.method === "POST" ? "" : ` -X ${request.method}`} ${quote(BASE + request.path)}`];
+  lines.push(`-H "x-api-key: $PENNON_API_KEY"`, `-H 'accept: application/json'`);
+  if (request.body !== undefined)
+    lines.push(`-H 'content-type: application/json'`, `-d ${quote(JSON.stringify(request.body))}`);
+  return lines.join(" \\\n  ");
+}
+
+const PYTHON_WORDS = { true: "True", false: "False", null: "None" };
+
+/** Return a JSON value as Python. */
+export function pythonValue(value) {
+  if (Array.isArray(value)) return `[${value.map(pythonValue).join(", ")}]`;
+  if (value !== null && typeof value === "object") {
+    return `{${Object.entries(value)
+      .map(([name, item]) => `${JSON.stringify(name)}: ${pythonValue(item)}`)
+      .join(", ")}}`;
+  }
+  return typeof value === "string" ? JSON.stringify(value) : (PYTHON_WORDS[String(value)] ?? String(value));
+}
+
+/** Return keyword arguments; those without a value are left out. */
+export function pythonArguments(given) {
+  return Object.entries(given)
+    .filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false)
+    .map(([name, value]) => `${name}=${pythonValue(value)}`)
+    .join(", ");
+}
+
+export function openTable(names) {
+  const path = names.slice(0, -1);
+  const where = path.length ? `, namespace_path=${pythonValue(path)}` : "";
+  return `table = db.open_table(${pythonValue(names.at(-1))}${where})\n`;
+}
+
+/** Return a request as Python: by Pennon's SDK where that has it, else by the standard library. */
+export function asPython(request) {
+  if (request.python) {
+    return `import os\n\nimport pennon\n\ndb = pennon.connect(${pythonValue(BASE)}, api_key=os.environ.get("PENNON_API_KEY"))\n${request.python}\n`;
+  }
+  const data = request.body === undefined ? "" : `,\n    data=json.dumps(${pythonValue(request.body)}).encode()`;
+  return (
+    `import json\nimport os\nfrom urllib.request import Request, urlopen\n\nrequest = Request(\n    ${pythonValue(BASE + request.path)}${data},\n` +
+    `    method=${pythonValue(request.method)},\n    headers={"x-api-key": os.environ.get("PENNON_API_KEY", ""), "accept": "application/json"},\n)\n` +
+    "with urlopen(request) as answer:\n    print(json.load(answer))\n"
+  );
+}
+
+async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(`Copied as ${what}.`);
+  } catch {
+    // Browsers keep the clipboard from pages without TLS: there the text is shown, to be copied by hand.
+    openDialog({ title: `As ${what}`, body: h("pre.code", { tabindex: "0" }, text) });
+  }
+}
+
+/** Two small buttons that copy a request. @param {() => import("../api.js").Request} make @param {string} what */
+export function copyButtons(make, what) {
+  return h(
+    "span.copies",
+    { role: "group", "aria-label": `Copy: ${what}` },
+    h(
+      "button.quiet.small",
+      { type: "button", "aria-label": `Copy as Python: ${what}`, onclick: () => copy(asPython(make()), "Python") },
+      "Python",
+    ),
+    h(
+      "button.quiet.small",
+      { type: "button", "aria-label": `Copy as curl: ${what}`, onclick: () => copy(asCurl(make()), "curl") },
+      "curl",
+    ),
+  );
+}

@@ -1,0 +1,264 @@
+/** Columns that functions fill: what fills them, how far that is, and filling the rest. */
+
+import { call } from "../api.js";
+import { h, put } from "../dom.js";
+import { count, percent, typeText } from "../format.js";
+import { askFor, nothing, problem, toast } from "../parts/dialogs.js";
+import { shareBar } from "../parts/charts.js";
+import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
+import { address, go } from "../router.js";
+import { flatten } from "./schema.js";
+
+const AT_ONCE = 5;
+const MODES = [
+  ["default", "missing and stale rows"],
+  ["only_missing", "missing rows"],
+  ["only_failed", "failed rows"],
+  ["all", "every row"],
+];
+
+/** Return the columns that something fills, with their paths. */
+export function filledColumns(fields) {
+  return flatten(fields, [], new Set()).filter(
+    ({ field }) => field.metadata?.virtual_column === "true" || field.metadata?.computed_column === "true",
+  );
+}
+
+/** @param {import("./page.js").Table} table */
+export async function functionsTab(table) {
+  const columns = filledColumns(table.fields);
+  if (!columns.length) {
+    return nothing(
+      "No function fills a column of this table.",
+      "Declare one with ",
+      h("code", {}, "@pennon.udf"),
+      " and add it: ",
+      h("code", {}, `table.add_columns({"name": function})`),
+      ".",
+    );
+  }
+  const cards = columns.map((column) => ({
+    ...column,
+    place: h("section.card.function", { "aria-label": `Function of ${column.path}` }, h("h2", {}, column.path)),
+  }));
+  await Promise.all(cards.slice(0, AT_ONCE).map((card) => fillCard(table, card)));
+  fillWhenSeen(table, cards.slice(AT_ONCE));
+  return cards.map((card) => card.place);
+}
+
+/** Ask about further columns when one comes to them: there may be hundreds. */
+function fillWhenSeen(table, cards) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
+      seen.unobserve(entry.target);
+      fillCard(
+        table,
+        cards.find((card) => card.place === entry.target),
+      );
+    }
+  });
+  for (const card of cards) seen.observe(card.place);
+  table.signal.addEventListener("abort", () => seen.disconnect());
+}
+
+async function fillCard(table, { path, field, place }) {
+  const at = { column: path, ...(table.branch ? { branch: table.branch } : {}) };
+  const ask = table.on("column_state", at, `${table.open}print(table.column_state(${pythonValue(path)}))`);
+  try {
+    const [state, made] = await Promise.all([
+      call(ask, table.signal),
+      call(table.on("column_function", at), table.signal),
+    ]);
+    put(
+      place,
+      h(
+        "div.section-head",
+        {},
+        h("h2", {}, path),
+        h("span.type", {}, typeText(field.type)),
+        h("span.spring"),
+        copyButtons(() => ask, `state of ${path}`),
+      ),
+      h(
+        "p",
+        {},
+        h("b", {}, percent(state.computed, state.rows)),
+        ` of ${count(state.rows)} rows computed (known per ${state.granularity})`,
+      ),
+      shareBar(
+        [
+          { label: "computed", value: state.computed, kind: "good" },
+          { label: "failed", value: state.failed, kind: "bad" },
+          { label: "stale", value: state.stale, kind: "warn" },
+          { label: "missing", value: state.missing, kind: "none" },
+        ],
+        `Rows of ${path}`,
+      ),
+      h(
+        "div.bar",
+        {},
+        table.writable && !table.version
+          ? h(
+              "button.primary",
+              { type: "button", "aria-label": `Backfill ${path}`, onclick: () => backfill(table, path) },
+              "Backfill",
+            )
+          : null,
+        state.active_job ? h("a.button", { href: address(["job", state.active_job]) }, "Running job") : null,
+        state.failed
+          ? h(
+              "button",
+              {
+                type: "button",
+                "aria-label": `Errors of ${path}`,
+                onclick: (event) => showErrors(table, at, event.target),
+              },
+              "Errors",
+            )
+          : null,
+      ),
+      about(made),
+    );
+  } catch (error) {
+    if (!table.signal.aborted) put(place, h("h2", {}, path), problem(error));
+  }
+}
+
+function about(made) {
+  const facts = [
+    ["Function", made.name],
+    ["Kind", made.kind],
+    ["Inputs", made.inputs.join(", ") || "none"],
+    ["Version", made.version || "—"],
+    ["Digest", made.digest],
+    ["Python", made.python ?? "—"],
+    [
+      "Packages",
+      Object.entries(made.packages)
+        .map(([name, version]) => `${name} ${version}`)
+        .join(", ") || "—",
+    ],
+    ["When it fails", made.options?.error_policy?.on_error ?? "—"],
+    ["Fills itself", made.auto_backfill ? "yes" : "no"],
+  ];
+  const source = made.expression ?? made.source;
+  return [
+    source
+      ? h("pre.code", { tabindex: "0", "aria-label": `Source of ${made.name}` }, source)
+      : h("p.muted", {}, "The source text was not packed with this function."),
+    h(
+      "details",
+      {},
+      h("summary", {}, "About the function"),
+      h(
+        "dl.facts",
+        {},
+        facts.map(([name, value]) => [h("dt", {}, name), h("dd.wrap", {}, value)]),
+      ),
+    ),
+  ];
+}
+
+async function showErrors(table, at, button) {
+  const request = table.on(
+    "errors",
+    { ...at, limit: 20 },
+    `${table.open}print(table.errors(${pythonValue(at.column)}))`,
+  );
+  const { records, truncated } = await call(request);
+  const rows = records.map((error) =>
+    h(
+      "tr",
+      {},
+      h(
+        "td",
+        {},
+        h(
+          "a",
+          { href: table.link("data", { where: `_rowid = ${error.row_id}` }) },
+          String(error.row_id ?? error.row_offset),
+        ),
+      ),
+      h("td.bad", {}, error.error_type),
+      h("td", {}, error.error_message),
+    ),
+  );
+  button.closest(".bar").after(
+    h(
+      "div.scroll",
+      { tabindex: "0", role: "region", "aria-label": `Errors of ${at.column}` },
+      h(
+        "div.section-head",
+        {},
+        h("b", {}, truncated ? "The first 20 errors" : "Errors"),
+        h("span.spring"),
+        copyButtons(() => request, "list errors"),
+      ),
+      h(
+        "table.list",
+        {},
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ["Row", "Error", "Message"].map((text) => h("th", { scope: "col" }, text)),
+          ),
+        ),
+        h("tbody", {}, rows),
+      ),
+    ),
+  );
+  button.disabled = true;
+}
+
+function backfill(table, column) {
+  const fields = [
+    { name: "mode", label: "Which rows", kind: "choice", choices: MODES },
+    { name: "where", label: "Where", hint: "An SQL condition; other rows are left out." },
+    { name: "num_frags", label: "Fragments at most", kind: "number" },
+    { name: "concurrency", label: "Tasks at a time", kind: "number" },
+    { name: "commit_granularity", label: "Fragments a commit", kind: "number" },
+    { name: "checkpoint_size", label: "Rows a checkpoint", kind: "number" },
+    { name: "priority", label: "Priority", kind: "number" },
+    { name: "timeout_seconds", label: "Give up after (seconds)", kind: "number" },
+    { name: "cluster", label: "Cluster" },
+    { name: "cascade", label: "Fill the columns it is computed from first", kind: "flag" },
+  ];
+  const request = (values) => {
+    const { timeout_seconds: timeout, ...rest } = values;
+    const given = pythonArguments({ ...rest, ...(timeout ? { timeout } : {}) });
+    return table.on(
+      "backfill_column",
+      { column, ...values, ...(table.branch ? { branch: table.branch } : {}) },
+      `${table.open}table.backfill(${pythonValue(column)}${given ? `, ${given}` : ""})`,
+    );
+  };
+  askFor({
+    title: `Backfill ${column}`,
+    verb: "Backfill",
+    fields,
+    copies: (read) => copyButtons(() => request(read()), "backfill"),
+    more: [
+      {
+        label: "Plan",
+        work: async (values, say) => {
+          const plan = await call({ ...request(values), body: { ...request(values).body, dry_run: true } });
+          say(
+            h(
+              "p",
+              { role: "status" },
+              `It would compute ${count(plan.rows)} rows of ${count(plan.fragments)} fragments, in ${count(plan.udf_calls)} calls.${plan.before.length ? ` First: ${plan.before.join(", ")}.` : ""}`,
+            ),
+          );
+        },
+      },
+    ],
+    work: async (values) => {
+      const { job_id: job } = await call(request(values));
+      toast("The backfill was submitted.");
+      go(address(["job", job]));
+    },
+  });
+}

@@ -1,0 +1,156 @@
+/** Indexes and how much of the table each covers. */
+
+import { call } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, count, isText, isVector, percent } from "../format.js";
+import { askFor, nothing, toast } from "../parts/dialogs.js";
+import { progressBar } from "../parts/charts.js";
+import { copyButtons } from "../parts/snippets.js";
+
+const KINDS = [
+  ["", "choose for me"],
+  "BTREE",
+  "BITMAP",
+  "LABEL_LIST",
+  "FTS",
+  "IVF_FLAT",
+  "IVF_PQ",
+  "IVF_HNSW_PQ",
+  "IVF_HNSW_SQ",
+];
+
+/** @param {import("./page.js").Table} table */
+export async function indexesTab(table) {
+  const list = table.on("index/list", table.at, `${table.open}print(table.list_indices())`);
+  const { indexes } = await call(list, table.signal);
+  const make =
+    table.writable && !table.version
+      ? h("button.primary", { type: "button", onclick: () => createIndex(table) }, "Create index")
+      : null;
+  return [
+    h(
+      "div.bar",
+      {},
+      make,
+      h("span.spring"),
+      copyButtons(() => list, "list indexes"),
+    ),
+    indexes.length
+      ? indexTable(table, indexes)
+      : nothing("There are no indexes.", "An index makes filters and searches of a column quick."),
+  ];
+}
+
+function indexTable(table, indexes) {
+  const rows = indexes.map((index) => {
+    const covered = index.num_indexed_rows ?? 0;
+    const whole = covered + (index.num_unindexed_rows ?? 0);
+    const drop = table.on(
+      `index/${encodeURIComponent(index.index_name)}/drop`,
+      table.branch ? { branch: table.branch } : {},
+      `${table.open}table.drop_index(${JSON.stringify(index.index_name)})`,
+    );
+    const remove = () =>
+      askFor({
+        title: `Drop ${index.index_name}`,
+        verb: "Drop index",
+        danger: true,
+        fields: [],
+        intro: h("p", {}, "Queries still work, but read more."),
+        copies: () => copyButtons(() => drop, "drop the index"),
+        work: async () => {
+          await call(drop);
+          toast(`Dropped ${index.index_name}.`);
+          window.dispatchEvent(new HashChangeEvent("hashchange"));
+        },
+      });
+    return h(
+      "tr",
+      {},
+      h("td", {}, index.index_name),
+      h("td", {}, index.index_type ?? "—"),
+      h("td", {}, (index.columns ?? []).join(", ")),
+      h(
+        "td",
+        {},
+        h("span.row", {}, progressBar(covered, whole, `Coverage of ${index.index_name}`), percent(covered, whole)),
+      ),
+      h("td.number", {}, count(index.num_unindexed_rows ?? 0)),
+      h("td.number", {}, bytes(index.size_bytes)),
+      h("td", {}, index.status ?? "—"),
+      h(
+        "td",
+        {},
+        table.writable && !table.version
+          ? h(
+              "button.quiet.small",
+              { type: "button", "aria-label": `Drop ${index.index_name}`, onclick: remove },
+              "Drop",
+            )
+          : "",
+      ),
+    );
+  });
+  const heads = ["Name", "Type", "Columns", "Coverage", "Rows not covered", "Size", "State", ""];
+  return h(
+    "div.scroll",
+    { tabindex: "0", role: "region", "aria-label": "Indexes" },
+    h(
+      "table.list",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((text) => (text ? h("th", { scope: "col" }, text) : h("td"))),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+function createIndex(table) {
+  const columns = table.fields.map((field) => field.name);
+  const kindFor = (name) => {
+    const field = table.fields.find((known) => known.name === name);
+    return isVector(field.type) ? "IVF_PQ" : isText(field.type) ? "FTS" : "BTREE";
+  };
+  const metrics = ["", "l2", "cosine", "dot"];
+  const fields = [
+    { name: "column", label: "Column", kind: "choice", choices: columns },
+    {
+      name: "index_type",
+      label: "Type",
+      kind: "choice",
+      choices: KINDS,
+      hint: "FTS for words in text, IVF for vectors, BTREE for numbers and filters.",
+    },
+    {
+      name: "distance_type",
+      label: "Distance",
+      kind: "choice",
+      choices: metrics.map((metric) => [metric, metric || "l2 (vectors only)"]),
+    },
+    { name: "name", label: "Name", hint: "By default it follows the column." },
+  ];
+  const request = (values) =>
+    table.on("create_index", {
+      ...values,
+      index_type: values.index_type ?? kindFor(values.column),
+      ...(table.branch ? { branch: table.branch } : {}),
+    });
+  askFor({
+    title: "Create index",
+    verb: "Create",
+    fields,
+    copies: (read) => copyButtons(() => request(read()), "create the index"),
+    work: async (values) => {
+      await call(request(values));
+      toast(`The index of ${values.column} is being built.`);
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  });
+}

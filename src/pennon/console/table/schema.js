@@ -1,0 +1,138 @@
+/** The schema: fields with types, what is nested in them, and their metadata. */
+
+import { h, settle } from "../dom.js";
+import { count, typeText } from "../format.js";
+import { nothing, openDialog } from "../parts/dialogs.js";
+import { copyButtons } from "../parts/snippets.js";
+import { virtualList } from "../parts/virtual.js";
+
+const ROW = 30;
+
+/** @param {import("./page.js").Table} table */
+export function schemaTab(table) {
+  if (!table.fields.length) return nothing("This table has no columns yet.", "Write to it with a client.");
+  const closed = new Set();
+  const search = h("input", {
+    type: "search",
+    "aria-label": "Search columns",
+    placeholder: "Search columns",
+    spellcheck: "false",
+  });
+  const told = h("span.muted", { role: "status" });
+  const list = virtualList({
+    height: ROW,
+    draw: (row) => drawField(row, closed, show),
+    props: { role: "list", "aria-label": "Columns", class: "fields", tabindex: "0" },
+  });
+  function show() {
+    const wanted = search.value.trim().toLowerCase();
+    const rows = flatten(table.fields, [], closed);
+    const shown = wanted ? rows.filter((row) => row.path.toLowerCase().includes(wanted)) : rows;
+    list.set(shown);
+    list.element.style.height = `${Math.min(shown.length * ROW + 2, 620)}px`;
+    told.textContent = wanted
+      ? `${count(shown.length)} of ${count(rows.length)} fields`
+      : `${count(table.fields.length)} columns`;
+  }
+  search.addEventListener("input", settle(show, 80));
+  show();
+  const metadata = Object.entries(table.described.metadata ?? {});
+  return [
+    h(
+      "div.bar",
+      {},
+      search,
+      told,
+      h("span.spring"),
+      copyButtons(
+        () => table.on("describe", { ...table.at, load_detailed_metadata: true }, `${table.open}print(table.schema)`),
+        "schema",
+      ),
+    ),
+    list.element,
+    h("h2", {}, "Table"),
+    h(
+      "dl.facts",
+      {},
+      [
+        ["Location", table.described.location],
+        ["Versions are managed by", table.described.managed_versioning ? "Pennon" : "the folder itself"],
+        ...Object.entries(table.described.properties ?? {}),
+        ...metadata,
+      ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value ?? "—"))]),
+    ),
+  ];
+}
+
+/** Return fields and what is nested in them, in order. */
+export function flatten(fields, above, closed) {
+  return fields.flatMap((field) => {
+    const names = [...above, field.name];
+    const path = names.join(".");
+    const nested =
+      field.type.type === "struct" || field.type.fields?.[0]?.type?.type === "struct"
+        ? field.type.type === "struct"
+          ? field.type.fields
+          : field.type.fields[0].type.fields
+        : [];
+    const row = { field, path, level: above.length, nested: nested.length };
+    return [row, ...(nested.length && !closed.has(path) ? flatten(nested, names, closed) : [])];
+  });
+}
+
+function drawField(row, closed, show) {
+  const { field, path, level } = row;
+  const metadata = Object.entries(field.metadata ?? {});
+  const flip = () => {
+    if (!closed.delete(path)) closed.add(path);
+    show();
+  };
+  return h(
+    "div.field-row",
+    { role: "listitem" },
+    h(
+      "span.field-name",
+      { style: { paddingLeft: `${level * 18 + 4}px` } },
+      row.nested
+        ? h(
+            "button.quiet.twist",
+            {
+              type: "button",
+              "aria-expanded": String(!closed.has(path)),
+              "aria-label": `Fields of ${path}`,
+              onclick: flip,
+            },
+            closed.has(path) ? "▸" : "▾",
+          )
+        : h("span.twist"),
+      field.name,
+    ),
+    h("span.type", {}, typeText(field.type)),
+    h("span.muted.small", {}, field.nullable ? "" : "not null"),
+    kindOf(field),
+    metadata.length
+      ? h(
+          "button.quiet.small",
+          { type: "button", "aria-label": `Metadata of ${path}`, onclick: () => showMetadata(path, metadata) },
+          `metadata (${metadata.length})`,
+        )
+      : null,
+  );
+}
+
+function kindOf(field) {
+  if (field.metadata?.virtual_column === "true") return h("span.chip", {}, "function");
+  if (field.metadata?.computed_column === "true") return h("span.chip", {}, "expression");
+  return null;
+}
+
+function showMetadata(path, metadata) {
+  openDialog({
+    title: `Metadata of ${path}`,
+    body: h(
+      "dl.facts.one",
+      {},
+      metadata.map(([name, value]) => [h("dt", {}, name), h("dd.wrap", {}, value)]),
+    ),
+  });
+}

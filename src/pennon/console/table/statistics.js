@@ -1,0 +1,57 @@
+/** Sizes and counts, and how large the fragments are. */
+
+import { call, listAll } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, count } from "../format.js";
+import { histogram } from "../parts/charts.js";
+import { copyButtons } from "../parts/snippets.js";
+
+/** @param {import("./page.js").Table} table */
+export async function statisticsTab(table) {
+  const branch = table.branch ? { branch: table.branch } : {};
+  const ask = table.on("stats", branch, `${table.open}print(table.stats())`);
+  const list = (token) => table.on("fragments", { ...table.at, ...(token ? { page_token: token } : {}) });
+  const [stats, fragments] = await Promise.all([call(ask, table.signal), listAll(list, "fragments", table.signal)]);
+  const known = stats.fragment_stats;
+  const deleted = fragments.reduce((sum, fragment) => sum + fragment.deleted_rows, 0);
+  const facts = [
+    ["Rows", count(stats.num_rows)],
+    ["Bytes", bytes(stats.total_bytes)],
+    ["Fragments", count(known.num_fragments)],
+    ["Small fragments", `${count(known.num_small_fragments)} (less than 100,000 rows)`],
+    ["Deleted rows on storage", count(deleted)],
+    ["Indexes", count(stats.num_indices)],
+    ["Columns", count(table.fields.length)],
+    ["Rows a fragment, median", count(known.lengths.p50)],
+  ];
+  return [
+    h(
+      "div.bar",
+      {},
+      h("span.spring"),
+      copyButtons(() => ask, "statistics"),
+    ),
+    h(
+      "dl.facts.big",
+      {},
+      facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
+    h(
+      "div.section-head",
+      {},
+      h("h2", {}, "Rows of fragments"),
+      h("span.spring"),
+      copyButtons(() => list(null), "list fragments"),
+    ),
+    histogram(
+      fragments.map((fragment) => fragment.rows),
+      "Rows of a fragment",
+    ),
+    h("h2", {}, "Bytes of fragments"),
+    histogram(
+      fragments.map((fragment) => fragment.bytes),
+      "Bytes of a fragment",
+      bytes,
+    ),
+  ];
+}

@@ -1,0 +1,243 @@
+/** A materialized view: what it is made of, how fresh it is, and refreshing it. */
+
+import { call, events } from "../api.js";
+import { h } from "../dom.js";
+import { count, moment } from "../format.js";
+import { askFor, toast } from "../parts/dialogs.js";
+import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
+import { address, go, tableAddress } from "../router.js";
+import { onView } from "../views.js";
+
+const STATES = {
+  fresh: "It holds all that its sources hold.",
+  stale: "Its sources have changed since.",
+  empty: "It was not filled yet.",
+  failed: "Its last refresh failed; it holds what the one before made.",
+};
+const openView = (table) => table.open.replace("table = db.open_table", "view = db.open_view");
+const CHANGES = ["ignore_new", "rebuild", "fail"];
+
+/** @param {import("./page.js").Table} table */
+export async function viewTab(table) {
+  const { view, names } = table;
+  const describe = onView(names, "describe", {}, `${openView(table)}print(view.freshness())`);
+  const facts = [
+    ["Kind", `${view.kind}, computed by ${view.engine}`],
+    [
+      "Refreshes",
+      view.incremental ? "only what has changed" : `by computing everything anew: ${view.rebuild_reason ?? ""}`,
+    ],
+    ["Refreshed", moment(view.refreshed_at_millis)],
+    ["Version", count(view.refreshed_version)],
+    ["Refreshes itself", view.auto_refresh ? "when its sources change" : "no"],
+    ["Schedule", view.schedule ?? "none"],
+    ["When a source's schema changes", view.on_schema_change.replace("_", " ")],
+    ["Made", moment(view.created_at_millis)],
+  ];
+  return [
+    h(
+      "div.bar",
+      {},
+      actions(table),
+      h("span.spring"),
+      copyButtons(() => describe, "describe the view"),
+    ),
+    h(
+      "p.sentence",
+      {},
+      h(
+        "span.chip",
+        { class: `state-${view.state === "fresh" ? "done" : view.state === "failed" ? "failed" : "paused"}` },
+        view.state,
+      ),
+      " ",
+      view.reason ?? STATES[view.state] ?? "",
+      view.active_job ? [" ", h("a", { href: address(["job", view.active_job]) }, "A refresh is under way.")] : null,
+      view.failed_job ? [" ", h("a", { href: address(["job", view.failed_job]) }, "The job that failed")] : null,
+    ),
+    h("h2", {}, "Sources"),
+    sources(view),
+    h("h2", {}, "Query"),
+    h("pre.code", { tabindex: "0", "aria-label": "Query of the view" }, view.query),
+    view.function?.source
+      ? h("pre.code", { tabindex: "0", "aria-label": "Function of the view" }, view.function.source)
+      : null,
+    h(
+      "dl.facts",
+      {},
+      facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
+  ];
+}
+
+function sources(view) {
+  const rows = view.sources.map((source) => {
+    const behind =
+      source.version !== null && source.newest_version !== undefined && source.version !== undefined
+        ? source.newest_version - source.version
+        : null;
+    const names = source.table.split(".");
+    return h(
+      "tr",
+      {},
+      h("td", {}, h("a", { href: tableAddress(names) }, names.join("."))),
+      h("td.number", {}, count(source.version)),
+      h(
+        "td.number",
+        {},
+        source.pinned_version ? `always ${count(source.pinned_version)}` : count(source.newest_version),
+      ),
+      h(
+        "td",
+        {},
+        source.pinned_version
+          ? "pinned"
+          : behind === null
+            ? "—"
+            : behind
+              ? `${count(behind)} ${behind === 1 ? "version" : "versions"} behind`
+              : "up to date",
+      ),
+      h("td.wrap", {}, source.columns.join(", ")),
+    );
+  });
+  return h(
+    "div.scroll",
+    { tabindex: "0", role: "region", "aria-label": "Sources" },
+    h(
+      "table.list",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ["Table", "Version in the view", "Newest", "Freshness", "Columns read"].map((text) =>
+            h("th", { scope: "col" }, text),
+          ),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+function actions(table) {
+  if (!table.writable) return null;
+  const offer = (label, work, kind = "") => h("button", { type: "button", class: kind, onclick: work }, label);
+  return [
+    offer("Refresh", () => refresh(table), "primary"),
+    offer("Schedule", () => alter(table)),
+    offer("Drop view", () => drop(table)),
+  ];
+}
+
+function refresh(table) {
+  const fields = [
+    { name: "src_version", label: "Version of the source", kind: "number", hint: "The newest, if none is given." },
+    { name: "concurrency", label: "Tasks at a time", kind: "number" },
+    { name: "max_rows_per_fragment", label: "Rows a fragment at most", kind: "number" },
+    { name: "priority", label: "Priority", kind: "number" },
+    { name: "cluster", label: "Cluster" },
+    { name: "full", label: "Compute everything anew", kind: "flag" },
+    { name: "cascade", label: "Refresh the views it reads first", kind: "flag" },
+  ];
+  const request = (values) =>
+    onView(table.names, "refresh", values, `${openView(table)}view.refresh(${pythonArguments(values)})`);
+  askFor({
+    title: `Refresh ${table.names.at(-1)}`,
+    verb: "Refresh",
+    fields,
+    copies: (read) => copyButtons(() => request(read()), "refresh"),
+    more: [
+      {
+        label: "Plan",
+        work: async (values, say) => {
+          const plan = await call({ ...request(values), body: { ...values, dry_run: true } });
+          const told = [
+            ["to add", plan.rows_to_add],
+            ["to update", plan.rows_to_update],
+            ["to remove", plan.rows_to_remove],
+          ]
+            .filter(([, rows]) => rows !== undefined && rows !== null)
+            .map(([word, rows]) => `${count(rows)} rows ${word}`);
+          say(
+            h(
+              "p",
+              { role: "status" },
+              `${plan.mode.replace("_", " ")}: ${plan.reason} ${told.join(", ")}${plan.before?.length ? `. First: ${plan.before.join(", ")}` : ""}`,
+            ),
+          );
+        },
+      },
+    ],
+    work: async (values) => {
+      const { job_id: job } = await call(request(values));
+      toast("The refresh was submitted.");
+      go(address(["job", job]));
+    },
+  });
+}
+
+function alter(table) {
+  const { view } = table;
+  const fields = [
+    { name: "auto_refresh", label: "Refresh when its sources change", kind: "flag", value: view.auto_refresh },
+    {
+      name: "schedule",
+      label: "Schedule",
+      value: view.schedule ?? "",
+      hint: "As cron writes it, for example 0 3 * * *; empty for none.",
+    },
+    {
+      name: "on_schema_change",
+      label: "When a source's schema changes",
+      kind: "choice",
+      choices: CHANGES.map((name) => [name, name.replace("_", " ")]),
+      value: view.on_schema_change,
+    },
+  ];
+  const request = (values) => {
+    const body = {
+      auto_refresh: Boolean(values.auto_refresh),
+      schedule: values.schedule ?? "",
+      on_schema_change: values.on_schema_change,
+    };
+    const given = Object.entries(body)
+      .map(([name, value]) => `${name}=${pythonValue(value)}`)
+      .join(", ");
+    return onView(table.names, "alter", body, `${openView(table)}view.alter(${given})`);
+  };
+  askFor({
+    title: "Keep it up to date",
+    verb: "Save",
+    fields,
+    copies: (read) => copyButtons(() => request(read()), "alter the view"),
+    work: async (values) => {
+      await call(request(values));
+      toast("Saved.");
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  });
+}
+
+function drop(table) {
+  const fields = [{ name: "cascade", label: "Drop the views over it, too", kind: "flag" }];
+  const request = (values) =>
+    onView(table.names, "drop", values, `${openView(table)}view.drop(${pythonArguments(values)})`);
+  askFor({
+    title: `Drop ${table.names.at(-1)}`,
+    verb: "Drop view",
+    danger: true,
+    fields,
+    intro: h("p", {}, "Its rows are lost; its sources are not touched."),
+    copies: (read) => copyButtons(() => request(read()), "drop the view"),
+    work: async (values) => {
+      await call(request(values));
+      toast("The view was dropped.");
+      go("#/");
+      events.dispatchEvent(new Event("catalog"));
+    },
+  });
+}

@@ -1,0 +1,99 @@
+"""How every page looks, is read aloud, and fits: in both themes, on large and small screens, on and off line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.screen import TEAS
+
+if TYPE_CHECKING:
+    from tests.console.conftest import OpenScreen
+    from tests.console.screen import Screen
+
+PAGES = {
+    "overview": "",
+    "namespace": "namespace/shop",
+    "data": f"{TEAS}/data",
+    "schema": f"{TEAS}/schema",
+    "versions": f"{TEAS}/versions",
+    "indexes": f"{TEAS}/indexes",
+    "functions": f"{TEAS}/functions",
+    "lineage": f"{TEAS}/lineage",
+    "statistics": f"{TEAS}/statistics",
+    "view": "table/shop$cheap/view",
+    "jobs": "jobs",
+}
+
+
+@pytest.mark.parametrize(
+    ("width", "theme", "checked"),
+    [(1280, "light", True), (1280, "dark", False), (390, "light", False), (390, "dark", True)],
+)
+def test_every_page_fits_and_has_no_barriers(open_screen: OpenScreen, width: int, theme: str, *, checked: bool) -> None:
+    screen = open_screen(width=width, theme=theme)
+    for name, path in PAGES.items():
+        screen.open(path).shoot(f"{name}-{width}-{theme}")
+        assert screen.overflow() <= 0, name
+        assert not checked or screen.barriers() == [], name
+    screen.page.get_by_role("link", name="backfill").first.click()
+    screen.settled().sees("Where the time goes")
+    screen.shoot(f"job-{width}-{theme}")
+    assert screen.overflow() <= 0
+    assert not checked or screen.barriers() == []
+    screen.open(f"{TEAS}/functions").click("Backfill loud")
+    screen.shoot(f"dialog-{width}-{theme}")
+    assert not checked or screen.barriers() == []
+
+
+def test_on_a_small_screen_the_tree_is_a_drawer(open_screen: OpenScreen) -> None:
+    screen = open_screen(width=390).open()
+    tree = screen.page.get_by_role("tree")
+    expect(tree).to_be_hidden()
+    screen.click("Catalog")
+    expect(tree).to_be_visible()
+    screen.page.get_by_label("Search tables").fill("tea")
+    screen.page.get_by_role("treeitem", name="shop.teas").click()
+    expect(screen.page.get_by_role("heading", level=1)).to_have_text("teas")
+    expect(tree).to_be_hidden()
+    screen.click("Catalog")
+    screen.page.keyboard.press("Escape")
+    expect(tree).to_be_hidden()
+
+
+def test_the_theme_is_changed_and_kept(screen: Screen) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = screen.open().page.evaluate(back)
+    screen.click("Change between dark and light")
+    dark = screen.page.evaluate(back)
+    assert light != dark
+    screen.page.reload()
+    screen.settled()
+    assert screen.page.evaluate(back) == dark
+
+
+def test_nothing_jumps_while_a_page_loads(screen: Screen) -> None:
+    screen.page.add_init_script(
+        "window.shifts = 0; new PerformanceObserver(list => { for (const entry of list.getEntries()) "
+        "if (!entry.hadRecentInput) window.shifts += entry.value; }).observe({type: 'layout-shift', buffered: true});"
+    )
+    screen.open(f"{TEAS}/data")
+    screen.open(f"{TEAS}/functions")
+    assert screen.page.evaluate("window.shifts") < 0.1
+
+
+def test_the_server_is_the_only_one_that_is_asked(screen: Screen) -> None:
+    asked: set[str] = set()
+    screen.page.on("request", lambda request: asked.add(request.url))
+    screen.open(f"{TEAS}/data")
+    others = {url for url in asked if not url.startswith((screen.url, "blob:", "data:"))}
+    assert asked
+    assert others == set()
+
+
+def test_a_script_in_a_value_does_not_run(screen: Screen) -> None:
+    screen.open(f"{TEAS}/data?where=" + "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E")
+    expect(screen.main.locator("img[src=x]")).to_have_count(0)
+    expect(screen.main.locator(".problem")).to_be_visible()

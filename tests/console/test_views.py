@@ -1,0 +1,108 @@
+"""Materialized views: what they are made of, how fresh they are, and refreshing them on a real Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.screen import Screen
+from tests.console.test_data import plain_environment
+
+if TYPE_CHECKING:
+    from tests.support.rest import RestClient
+
+CHEAP = "table/shop$cheap"
+
+
+@pytest.fixture
+def temporary(rest: RestClient) -> str:
+    """A view that a test may drop."""
+    body = {"kind": "query", "source_query": "SELECT name FROM shop.harvest", "with_no_data": True}
+    rest.post("/v1/materialized_view/shop$short/create", body, expect=201)
+    return "table/shop$short"
+
+
+def end_of_job(screen: Screen) -> str:
+    state = screen.main.locator(".chip").first
+    expect(state).to_have_text("done", timeout=60_000)
+    return screen.facts()["Result"]
+
+
+def test_a_view_says_what_it_is_and_is_refreshed(screen: Screen, rest: RestClient) -> None:
+    screen.open(f"{CHEAP}/view")
+    screen.sees("The view has not been filled yet")
+    screen.sees("upper(name)")
+    screen.sees("only what has changed")
+    screen.click("Refresh")
+    screen.click("Plan")
+    screen.sees("rebuild")
+    screen.click("Refresh")
+    screen.says("The refresh was submitted.")
+    assert end_of_job(screen).startswith("rebuild")
+    screen.open(f"{CHEAP}/view")
+    screen.sees("up to date")
+    rest.post("/v1/table/shop$harvest/update", {"predicate": "id = 6", "updates": [["price", "2.0"]]})
+    screen.open(f"{CHEAP}/view")
+    screen.sees("1 version behind")
+    screen.shoot("view-stale")
+    screen.click("Refresh")
+    screen.click("Refresh")
+    assert end_of_job(screen).startswith("incremental")
+    assert screen.facts()["Rows updated"] == "1"
+    screen.open(f"{CHEAP}/data?where=id+%3D+6").sees("TEA 6")
+
+
+def test_a_view_that_is_computed_anew_says_why(screen: Screen) -> None:
+    screen.open("table/shop$best/view")
+    screen.sees("by computing everything anew")
+    screen.shoot("view-rebuild")
+
+
+def test_how_it_is_kept_up_to_date(screen: Screen) -> None:
+    screen.open("table/shop$titles/view")
+    screen.click("Schedule")
+    screen.fill("Schedule", "not a schedule")
+    screen.click("Save")
+    expect(screen.page.locator("dialog .problem")).to_be_visible()
+    screen.fill("Schedule", "0 3 * * *")
+    screen.click("Save")
+    screen.says("Saved.")
+    expect(screen.main.locator("dl.facts")).to_contain_text("0 3 * * *")
+
+
+def test_the_graph_leads_from_tables_to_views(screen: Screen) -> None:
+    screen.open("table/shop$harvest/lineage")
+    screen.main.locator("summary").click()
+    screen.sees("shop.harvest.name goes into shop.cheap.title")
+    screen.sees("shop.cheap.title goes into shop.titles.title")
+    screen.shoot("lineage-views")
+    screen.main.get_by_role("link", name="view shop.cheap").click()
+    expect(screen.page.get_by_role("heading", level=1)).to_have_text("cheap")
+
+
+def test_the_tree_tells_views_from_tables(screen: Screen) -> None:
+    screen.open(f"{CHEAP}/data")
+    expect(screen.page.get_by_role("treeitem", name="cheap (view)")).to_be_visible()
+
+
+def test_it_is_dropped(screen: Screen, temporary: str) -> None:
+    screen.open(f"{temporary}/view")
+    screen.click("Drop view")
+    python = screen.copied("Copy as Python: drop the view")
+    screen.click("Close")
+    told = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, env=plain_environment())
+    assert told.returncode == 0, told.stderr
+    screen.page.reload()
+    screen.settled().sees("Table 'shop$short' does not exist.")
+
+
+def test_it_is_dropped_from_the_page(screen: Screen, temporary: str) -> None:
+    screen.open(f"{temporary}/view")
+    screen.click("Drop view")
+    screen.page.locator("dialog").get_by_role("button", name="Drop view").click()
+    screen.says("The view was dropped.")
+    expect(screen.page.get_by_role("treeitem", name="short (view)")).to_have_count(0)
