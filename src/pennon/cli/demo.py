@@ -33,13 +33,14 @@ def demo(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until Ctrl-C.")] = False,
 ) -> None:
-    """Start a server with sample tables and walk through it: the published clients, and a column computed on Spark."""
+    """Start a server with sample tables and walk through it: the published clients, and what is computed on Spark."""
     _require_clients()
     folder = (directory or Path(tempfile.mkdtemp(prefix="pennon-demo-"))).absolute()
     out = console()
     # Rust's part of Lance logs on its own, and what it notes here is expected.
     os.environ.setdefault("LANCE_LOG", "error")
     from pennon.cli.walkthrough import walk_through, walk_through_features
+    from pennon.cli.walkthrough_views import walk_through_views
 
     lacking = _lacking_for_jobs()
     # Spark starts while the clients are walked through.
@@ -48,9 +49,10 @@ def demo(
         walk_through(url, out)
         if lacking is None:
             walk_through_features(url, out)
+            walk_through_views(url, out)
         else:
-            out.print(f"\nColumns that functions fill are left out: {escape(lacking)}", soft_wrap=True)
-        out.print(f"\nServer  {url}\nData    {folder}", soft_wrap=True)
+            out.print(f"\nColumns and views that functions fill are left out: {escape(lacking)}", soft_wrap=True)
+        out.print(f"\nServer  {url}\nConsole {url}/console/\nData    {folder}", soft_wrap=True)
         if keep:
             out.print(f"Jobs    pennon jobs list --url {url}\nThe server runs until Ctrl-C.", soft_wrap=True)
             _wait_for_interrupt()

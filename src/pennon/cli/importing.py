@@ -25,13 +25,13 @@ from lance_namespace import (
     connect,
 )
 from lance_namespace.errors import (
-    InvalidInputError,
     LanceNamespaceError,
     NamespaceNotFoundError,
     TableNotFoundError,
 )
 
 from pennon.cli.catalog import is_missing, open_catalog
+from pennon.cli.exits import CommandError, Exit
 from pennon.cli.options import PLACE_SETTINGS, with_settings
 from pennon.cli.output import Form, FormOption, note, show, table_of
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
@@ -80,7 +80,8 @@ def import_catalog(
     """
     found = list(walk(open_source(source, settings)))
     if not found:
-        raise InvalidInputError(f"There is no directory catalog in {source!r}: no namespaces and no tables.")
+        said = f"There is no directory catalog in {source!r}: no namespaces and no tables."
+        raise CommandError(said, Exit.NOT_FOUND)
     with _open(settings, dry_run=dry_run) as namespace:
         work = plan if dry_run else carry_out
         steps = [work(namespace, item) for item in found]
@@ -96,7 +97,8 @@ def open_source(source: str, settings: Settings) -> LanceNamespace:
         return connect("dir", {"root": source, **options})
     folder = Path(unquote(urlsplit(source).path) if "://" in source else source).absolute()
     if not folder.is_dir():
-        raise InvalidInputError(f"There is no folder {str(folder)!r}; name the one that holds __manifest.")
+        said = f"There is no folder {str(folder)!r}; name the one that holds __manifest."
+        raise CommandError(said, Exit.NOT_FOUND)
     return connect("dir", {"root": str(folder)})
 
 

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pennon.cli.examples import examples
+from pennon.cli.exits import Exit
+from pennon.cli.names import parse_table
 from pennon.cli.output import Form, FormOption, console, note, show, table_of, time_text
+from pennon.cli.servers import with_server
+from pennon.core.identifiers import format_identifier
 
 if TYPE_CHECKING:
     from pennon.client.job import Job
@@ -29,14 +34,7 @@ _OUTCOMES = {
     "not_paused": "The job is not paused.",
 }
 
-UrlOption = Annotated[str, typer.Option("--url", envvar="PENNON_URL", show_envvar=True, help="Address of the server.")]
-KeyOption = Annotated[
-    str | None,
-    typer.Option("--api-key", envvar="PENNON_API_KEY", show_envvar=True, help="Key to call it with, if it needs one."),
-]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
-
-_HERE = "http://127.0.0.1:2333"
 
 
 @app.callback()
@@ -44,42 +42,80 @@ def describe() -> None:
     """List, watch, stop and repeat the jobs of a server."""
 
 
-@app.command("list")
+@app.command("list", epilog=examples("pennon jobs list", "pennon jobs list --table shop.reviews --state running"))
+@with_server
 def list_jobs(
-    table: Annotated[str | None, typer.Option("--table", help="Only those of a table, such as a$b.")] = None,
+    server: Transport,
+    table: Annotated[str | None, typer.Option("--table", help="Only those of a table, such as shop.teas.")] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only those in a state, such as running.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most jobs to list.")] = 50,
-    url: UrlOption = _HERE,
-    api_key: KeyOption = None,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List jobs, the newest first."""
-    wanted = {"table": table, "state": state}
+    wanted = {"table": None if table is None else format_identifier(parse_table(table)), "state": state}
     body = {name: value for name, value in wanted.items() if value is not None}
-    found = list(_pages(_transport(url, api_key), body, limit))
+    found = server.ask_all("/v1/jobs/list", body, "jobs", limit)
     if not found and output is Form.TABLE:
         note("There are no such jobs.")
         return
     show(output, found, table_of(_COLUMNS, map(_row, found)))
 
 
-@app.command("show")
-def show_job(
-    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
-) -> None:
+@app.command("show", epilog=examples("pennon jobs show JOB"))
+@with_server
+def show_job(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
     """Show all that is known of a job."""
-    found = _transport(url, api_key).ask("/v1/jobs/describe", {"job_id": job_id})
+    found = server.ask("/v1/jobs/describe", {"job_id": job_id})
     show(output, found, table_of(("What", "Value"), _facts(found)))
 
 
-@app.command()
-def watch(
-    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
+@app.command(epilog=examples("pennon jobs watch JOB"))
+@with_server
+def watch(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
+    """Follow a job until it ends; the exit code is 7 unless it is done then."""
+    follow(_job(server, job_id).refresh(), output)
+
+
+@app.command(epilog=examples("pennon jobs cancel JOB"))
+@with_server
+def cancel(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
+    """Cancel a job; what it has committed stays."""
+    _tell(output, job_id, _job(server, job_id).cancel())
+
+
+@app.command(epilog=examples("pennon jobs pause JOB"))
+@with_server
+def pause(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
+    """Let a job rest until it is resumed."""
+    _tell(output, job_id, _job(server, job_id).pause())
+
+
+@app.command(epilog=examples("pennon jobs resume JOB"))
+@with_server
+def resume(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
+    """Let a paused job go on."""
+    _tell(output, job_id, _job(server, job_id).resume())
+
+
+@app.command(epilog=examples("pennon jobs retry JOB", "pennon jobs retry JOB --only-failed"))
+@with_server
+def retry(
+    server: Transport,
+    job_id: JobArgument,
+    only_failed: Annotated[bool, typer.Option("--only-failed", help="Only the rows that failed.")] = False,
+    output: FormOption = Form.TABLE,
 ) -> None:
-    """Follow a job until it ends; the exit code is 0 only if it is done then."""
+    """Submit again what a job did not get done, and print the id of the new job."""
+    again = _job(server, job_id).retry(only_failed=only_failed)
+    if output is Form.TABLE:
+        note("The job is submitted again, as:")
+    show(output, {"job_id": again.id, "retry_of": job_id}, again.id)
+
+
+def follow(job: Job, output: Form) -> None:
+    """Show how far a job is until it ends; unless it is done then, leave with the exit code for that."""
     from pennon.client.progress import JobProgress
 
-    job = _job(url, api_key, job_id).refresh()
     said = ""
     with JobProgress() as bar:
         for now in job.follow():
@@ -89,71 +125,13 @@ def watch(
                 said = line
     show(output, _as_data(job), _ending(job))
     if job.state != "done":
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.JOB_FAILED)
 
 
-@app.command()
-def cancel(
-    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
-) -> None:
-    """Cancel a job; what it has committed stays."""
-    _tell(output, job_id, _job(url, api_key, job_id).cancel())
-
-
-@app.command()
-def pause(
-    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
-) -> None:
-    """Let a job rest until it is resumed."""
-    _tell(output, job_id, _job(url, api_key, job_id).pause())
-
-
-@app.command()
-def resume(
-    job_id: JobArgument, url: UrlOption = _HERE, api_key: KeyOption = None, output: FormOption = Form.TABLE
-) -> None:
-    """Let a paused job go on."""
-    _tell(output, job_id, _job(url, api_key, job_id).resume())
-
-
-@app.command()
-def retry(
-    job_id: JobArgument,
-    only_failed: Annotated[bool, typer.Option("--only-failed", help="Only the rows that failed.")] = False,
-    url: UrlOption = _HERE,
-    api_key: KeyOption = None,
-    output: FormOption = Form.TABLE,
-) -> None:
-    """Submit again what a job did not get done, and print the id of the new job."""
-    again = _job(url, api_key, job_id).retry(only_failed=only_failed)
-    if output is Form.TABLE:
-        note("The job is submitted again, as:")
-    show(output, {"job_id": again.id, "retry_of": job_id}, again.id)
-
-
-def _transport(url: str, api_key: str | None) -> Transport:
-    from pennon.client.transport import Transport
-
-    return Transport(url, api_key)
-
-
-def _job(url: str, api_key: str | None, job_id: str) -> Job:
+def _job(server: Transport, job_id: str) -> Job:
     from pennon.client.job import Job
 
-    return Job(_transport(url, api_key), job_id)
-
-
-def _pages(transport: Transport, body: dict[str, Any], limit: int) -> Iterator[dict[str, Any]]:
-    token: str | None = None
-    left = limit
-    while left > 0:
-        more = {"page_token": token} if token else {}
-        page = transport.ask("/v1/jobs/list", {**body, "limit": left, **more})
-        yield from page["jobs"]
-        left -= len(page["jobs"])
-        token = page.get("page_token")
-        if token is None:
-            return
+    return Job(server, job_id)
 
 
 def _row(job: dict[str, Any]) -> list[object]:

@@ -10,6 +10,8 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.catalog import keys, namespaces
 from pennon.cli.catalog import open_catalog
+from pennon.cli.examples import examples
+from pennon.cli.exits import CommandError, Exit
 from pennon.cli.options import with_settings
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
 from pennon.core.caller import Role
@@ -32,7 +34,7 @@ def describe() -> None:
     """Create, list and revoke API keys."""
 
 
-@app.command()
+@app.command(epilog=examples("pennon keys create ada --role writer --on shop --expires-in 30d"))
 @with_settings("database", directory="option")
 def create(
     settings: Settings,
@@ -57,7 +59,8 @@ def create(
         secret = database.write(lambda c: keys.create(c, check_name(name), Role.of(role), namespace, expires_at))
         known = database.read(lambda c: namespaces.exists(c, namespace))
     if secret is None:
-        raise InvalidInputError(f"There is, or was, a key named {name!r}; names are not used twice: choose another.")
+        said = f"There is, or was, a key named {name!r}; names are not used twice: choose another."
+        raise CommandError(said, Exit.REFUSED)
     if output is Form.TABLE:
         _explain(name, role, namespace, expires_at, first=first, known=known)
     data = {"name": name, "role": role, "on": format_identifier(namespace), "expires_at": time_text(expires_at)}
@@ -66,7 +69,7 @@ def create(
         note('Clients send it as a header: lancedb.connect_namespace("rest", {"uri": ..., "header.x-api-key": KEY})')
 
 
-@app.command("list")
+@app.command("list", epilog=examples("pennon keys list"))
 @with_settings("database", directory="option")
 def list_keys(settings: Settings, output: FormOption = Form.TABLE) -> None:
     """List all keys, also those that no longer work."""
@@ -78,7 +81,7 @@ def list_keys(settings: Settings, output: FormOption = Form.TABLE) -> None:
     show(output, found, table_of(_COLUMNS, [list(key.values()) for key in found]))
 
 
-@app.command()
+@app.command(epilog=examples("pennon keys revoke ada"))
 @with_settings("database", directory="option")
 def revoke(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]) -> None:
     """Make a key useless from now on."""
@@ -88,7 +91,8 @@ def revoke(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME
             return
         known = {key.name for key in database.read(keys.listing)}
     if name not in known:
-        raise InvalidInputError(f"There is no key named {name!r}.{suggest(name, known)} See `pennon keys list`.")
+        said = f"There is no key named {name!r}.{suggest(name, known)} See `pennon keys list`."
+        raise CommandError(said, Exit.NOT_FOUND)
     note(f"The key {name!r} was revoked before.")
 
 

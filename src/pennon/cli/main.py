@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from lance_namespace.errors import LanceNamespaceError
 
 from pennon import __version__
 from pennon.catalog.schema import SchemaError
-from pennon.cli import jobs, keys
+from pennon.cli import jobs, keys, namespaces, tables, tags, versions, views
+from pennon.cli.backfilling import backfill
 from pennon.cli.demo import demo
 from pennon.cli.doctor import doctor
+from pennon.cli.examples import examples
+from pennon.cli.exits import CommandError, Exit, exit_of, next_step
 from pennon.cli.importing import import_catalog
 from pennon.cli.migrating import migrate_catalog
 from pennon.cli.options import with_settings
 from pennon.cli.output import complain
+from pennon.cli.profiles import list_profiles
+from pennon.cli.querying import query
 from pennon.cli.worker import worker
 from pennon.core.settings import Settings, SettingsError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
-
-#: What the process returns: documented for scripts.
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 #: Modules that come with the extra "server".
 _SERVER_MODULES = {"cachetools", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
@@ -46,7 +49,7 @@ def pennon(
     """Pennon, an open server for Lance tables."""
 
 
-@app.command(rich_help_panel="Serve")
+@app.command(rich_help_panel="Serve", epilog=examples("pennon serve", "pennon serve my-lake --port 8080"))
 @with_settings()
 def serve(settings: Settings) -> None:
     """Serve the catalog over HTTP."""
@@ -57,13 +60,40 @@ def serve(settings: Settings) -> None:
     run(settings)
 
 
-app.command(rich_help_panel="Serve")(worker)
-app.command(rich_help_panel="Serve")(demo)
-app.command("import", rich_help_panel="Catalog")(import_catalog)
-app.command("migrate", rich_help_panel="Catalog")(migrate_catalog)
-app.add_typer(jobs.app, name="jobs", rich_help_panel="Jobs")
-app.add_typer(keys.app, name="keys", rich_help_panel="Admin")
-app.command(rich_help_panel="Admin")(doctor)
+def _add(panel: str, name: str, command: Callable[..., Any], *lines: str) -> None:
+    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
+
+
+_add("Serve", "worker", worker, "pennon worker", "pennon worker --database postgresql://pennon@db.example.com/pennon")
+_add("Serve", "demo", demo, "pennon demo", "pennon demo my-demo --keep")
+_add("Serve", "doctor", doctor, "pennon doctor", "pennon doctor --root s3://my-bucket/lake")
+app.add_typer(namespaces.app, name="namespaces", rich_help_panel="Tables")
+app.add_typer(tables.app, name="tables", rich_help_panel="Tables")
+_add(
+    "Tables",
+    "query",
+    query,
+    "pennon query shop.teas --where \"origin = 'Japan'\" --columns name,origin",
+    "pennon query shop.teas --vector 0.2,0.8 --limit 2",
+    "pennon query shop.reviews --text 'sweet lovely' --output json",
+    "pennon query shop.teas --limit 0 --output arrow > teas.arrows",
+)
+app.add_typer(tags.app, name="tags", rich_help_panel="Tables")
+app.add_typer(versions.app, name="versions", rich_help_panel="Tables")
+_add(
+    "Derived data",
+    "backfill",
+    backfill,
+    "pennon backfill shop.reviews joy",
+    "pennon backfill shop.reviews joy --dry-run",
+    "pennon backfill shop.reviews joy --mode only_failed --no-wait",
+)
+app.add_typer(views.app, name="views", rich_help_panel="Derived data")
+app.add_typer(jobs.app, name="jobs", rich_help_panel="Derived data")
+_add("Catalog", "import", import_catalog, "pennon import old-lake --directory old-lake --dry-run")
+_add("Catalog", "migrate", migrate_catalog, "pennon migrate --check", "pennon migrate --directory my-lake")
+app.add_typer(keys.app, name="keys", rich_help_panel="Catalog")
+_add("Catalog", "profiles", list_profiles, "pennon profiles")
 
 
 def main() -> None:
@@ -72,18 +102,24 @@ def main() -> None:
         app()
     except SettingsError as error:
         complain(str(error))
-        sys.exit(EXIT_USAGE)
-    except (LanceNamespaceError, SchemaError) as error:
+        sys.exit(Exit.MISUSED)
+    except LanceNamespaceError as error:
+        complain(str(error), next_step(error))
+        sys.exit(exit_of(error))
+    except CommandError as error:
         complain(str(error))
-        sys.exit(EXIT_FAILED)
+        sys.exit(error.code)
+    except SchemaError as error:
+        complain(str(error))
+        sys.exit(Exit.FAILED)
     except (OSError, sqlite3.Error) as error:
         complain(f"{error}; `pennon doctor` with the same settings tells more.")
-        sys.exit(EXIT_FAILED)
+        sys.exit(Exit.FAILED)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SERVER_MODULES:
             raise
         complain(f"The package {error.name!r} is missing: run pip install 'pennon[server]'.")
-        sys.exit(EXIT_FAILED)
+        sys.exit(Exit.FAILED)
 
 
 if __name__ == "__main__":

@@ -143,12 +143,12 @@ def list_jobs(shop: Any) -> RenderableType:
 def walk_through(url: str, out: Console) -> None:
     """Connect the published clients to a server and take them through the catalog."""
     db, ns = lancedb.connect_namespace("rest", {"uri": url}), ln.connect("rest", {"uri": url})
-    _show(f'db = lancedb.connect_namespace("rest", {{"uri": "{url}"}})', out)
-    _show(f'ns = lance_namespace.connect("rest", {{"uri": "{url}"}})', out)
+    show(f'db = lancedb.connect_namespace("rest", {{"uri": "{url}"}})', out)
+    show(f'ns = lance_namespace.connect("rest", {{"uri": "{url}"}})', out)
     if "shop" in ns.list_namespaces(ln.ListNamespacesRequest(id=[])).namespaces:
         raise SettingsError("That folder already holds a namespace 'shop'; choose another folder.")
-    _take_all([(make_teas, db), (change_teas, db), (make_orders, ns), (branch_orders, ns)], out)
-    _take_all([(list_all, ns), (list_versions, ns), (describe_teas, ns)], out)
+    take_all([(make_teas, db), (change_teas, db), (make_orders, ns), (branch_orders, ns)], out)
+    take_all([(list_all, ns), (list_versions, ns), (describe_teas, ns)], out)
 
 
 def walk_through_features(url: str, out: Console) -> None:
@@ -156,21 +156,22 @@ def walk_through_features(url: str, out: Console) -> None:
     remote = lancedb.connect("db://shop", api_key="any", host_override=url)
     shop = pennon.connect(url, database="shop")
     out.print()
-    _show(f'remote = lancedb.connect("db://shop", api_key="any", host_override="{url}")', out)
-    _show(f'shop = pennon.connect("{url}", database="shop")', out)
-    _take_all([(make_reviews, remote), (declare_joy, shop), (fill_joy, shop), (look_at_joy, shop)], out)
-    _take_all([(append_reviews, shop), (mend_review, shop), (list_jobs, shop)], out)
+    show(f'remote = lancedb.connect("db://shop", api_key="any", host_override="{url}")', out)
+    show(f'shop = pennon.connect("{url}", database="shop")', out)
+    take_all([(make_reviews, remote), (declare_joy, shop), (fill_joy, shop), (look_at_joy, shop)], out)
+    take_all([(append_reviews, shop), (mend_review, shop), (list_jobs, shop)], out)
 
 
-def _take_all(steps: Sequence[tuple[Step, Any]], out: Console) -> None:
+def take_all(steps: Sequence[tuple[Step, Any]], out: Console) -> None:
     """Of each step, show what it is about and its code, run it, and show its result."""
     for step, client in steps:
         out.print(f"\n[bold]{step.__doc__}[/bold]")
-        _show(_body(step), out)
+        show(_body(step), out)
         out.print(step(client))
 
 
-def _show(code: str, out: Console) -> None:
+def show(code: str, out: Console) -> None:
+    """Show a line of code."""
     out.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
 
 

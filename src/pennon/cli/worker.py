@@ -29,8 +29,9 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
         import pyspark  # noqa: F401
     except ModuleNotFoundError:
         raise SettingsError("Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'.") from None
+    from pennon.jobs.refreshes import AutoRefresh
     from pennon.jobs.roster import Roster
-    from pennon.jobs.triggers import AutoBackfill
+    from pennon.jobs.triggers import AutoBackfill, Triggers
     from pennon.namespace.service import build_house
     from pennon.pipeline.session import Sessions
     from pennon.pipeline.tools import Tools
@@ -47,7 +48,10 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
         queue=house.queue,
         sessions=Sessions(settings),
     )
-    triggers = AutoBackfill(settings, house.database, house.datasets, house.ledger, house.queue)
+    triggers = Triggers(
+        AutoBackfill(settings, house.database, house.datasets, house.ledger, house.queue),
+        AutoRefresh(settings, house.database, house.datasets, house.queue),
+    )
     carrier = Worker(tools, Roster(house.database, settings.job_lease_seconds), triggers.tick)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: carrier.stopping.set())

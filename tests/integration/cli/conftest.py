@@ -1,13 +1,15 @@
-"""The installed command, as a process of its own."""
+"""The installed command, as a process of its own, and in this one, which is sooner."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.command import Run, runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,29 +17,45 @@ if TYPE_CHECKING:
 SECONDS = 120
 
 
-class Pennon(Protocol):
-    """Run ``pennon`` with arguments and return how it ended."""
+class Pennon:
+    """Runs ``pennon`` in a folder, without the developer's own settings."""
 
-    def __call__(self, *arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]: ...
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
+
+    def __call__(self, *arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command and return how it ended."""
+        ended = self._run(arguments)
+        said = subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        assert said.returncode == expect, f"{arguments} gave {said.returncode}:\n{said.stdout}\n{said.stderr}"
+        assert "Traceback" not in said.stderr
+        return said
+
+    def read(self, *arguments: object) -> bytes:
+        """Run a command and return the bytes that it writes."""
+        ended = self._run(arguments)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def _run(self, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-m", "pennon.cli.main", *map(str, arguments)],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+        )
 
 
 @pytest.fixture
 def pennon(tmp_path: Path) -> Pennon:
-    """A function that runs commands in the test's folder, without the developer's own settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
+    """The command as a process of its own, in the test's folder."""
+    return Pennon(tmp_path)
 
-    def run(*arguments: object, expect: int = 0) -> subprocess.CompletedProcess[str]:
-        ended = subprocess.run(
-            [sys.executable, "-m", "pennon.cli.main", *map(str, arguments)],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        assert ended.returncode == expect, f"{arguments} gave {ended.returncode}:\n{ended.stdout}\n{ended.stderr}"
-        assert "Traceback" not in ended.stderr
-        return ended
 
-    return run
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """The command in this process, in the test's folder."""
+    return runner(monkeypatch, capsys, tmp_path)

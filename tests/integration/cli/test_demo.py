@@ -110,4 +110,4 @@ def test_without_lancedb_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_said(pennon: Pennon, start_pennon: StartPennon) -> None:
     port = start_pennon().url.rsplit(":", 1)[1]
-    assert "Choose another port" in pennon("demo", "lake", "--port", port, expect=1).stderr
+    assert "Choose another port" in pennon("demo", "lake", "--port", port, expect=6).stderr

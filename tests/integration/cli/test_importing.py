@@ -119,9 +119,9 @@ def test_a_name_that_another_table_has_is_refused(pennon: Pennon, source: Path, 
 
 
 def test_a_place_without_a_catalog_is_said(pennon: Pennon, tmp_path: Path) -> None:
-    assert "no folder" in pennon("import", "nowhere", expect=1).stderr
+    assert "no folder" in pennon("import", "nowhere", expect=3).stderr
     (tmp_path / "empty").mkdir()
-    assert "no directory catalog" in pennon("import", "empty", expect=1).stderr
+    assert "no directory catalog" in pennon("import", "empty", expect=3).stderr
     assert not (tmp_path / "pennon-data").exists()
 
 

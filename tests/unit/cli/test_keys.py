@@ -78,7 +78,7 @@ def test_a_name_is_not_used_twice_not_even_after_it_was_revoked(run: Run) -> Non
     run("keys", "create", "ada", "--role", "admin")
     run("keys", "revoke", "ada")
     ended = run("keys", "create", "ada", "--role", "admin")
-    assert (ended.code, ended.stdout) == (1, "")
+    assert (ended.code, ended.stdout) == (4, "")
     assert "choose another" in ended.stderr
 
 
@@ -87,7 +87,7 @@ def test_revoking_twice_is_harmless_and_a_wrong_name_is_an_error(run: Run) -> No
     assert run("keys", "revoke", "ada").code == 0
     assert run("keys", "revoke", "ada").code == 0
     ended = run("keys", "revoke", "adda")
-    assert ended.code == 1
+    assert ended.code == 3
     assert "Did you mean 'ada'?" in ended.stderr
 
 

@@ -1,0 +1,22 @@
+"""Questions before something is destroyed."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from pennon.cli.exits import Exit
+from pennon.cli.output import note
+from pennon.core.settings import SettingsError
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Go on only when that is wanted: said by ``--yes``, or answered on a terminal."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{what} That cannot be undone, and nobody is here to ask: add --yes to do it.")
+    if not typer.confirm(f"{what} That cannot be undone. Go on?", err=True):
+        note("Nothing was done.")
+        raise typer.Exit(Exit.FAILED)
