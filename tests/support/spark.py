@@ -20,6 +20,13 @@ STOP_SECONDS = 15.0
 #: Short lives are better spent on work than on compiling well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
+#: The settings of a server with one worker, which is soon ready and follows commits at once.
+WORKER = {
+    "PENNON_WORKERS": "1",
+    "PENNON_WORKER_WARM": "true",
+    "PENNON_AUTO_BACKFILL_SECONDS": "0.5",
+    "PENNON_AUTO_REFRESH_SECONDS": "0.5",
+}
 #: A cluster decides which Python runs its tasks; this one has Pennon installed.
 STANDALONE = {
     **QUICK_DRIVER,

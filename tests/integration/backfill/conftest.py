@@ -1,4 +1,4 @@
-"""A server with a worker whose Spark is warm, for all tests of this folder, and tables in it."""
+"""Tables on the server with a worker, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.clients.lakes import Lake
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.sheets import Sheet, new_name, rows
 from tests.support.rest import RestClient
-from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.server import PennonProcess
+
 HERE = Path(__file__).parent
-WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true", "PENNON_AUTO_BACKFILL_SECONDS": "0.5"}
 
 
 class NewSheet(Protocol):
@@ -32,13 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             # One process runs them all: a second one would start Spark again.
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
-    """A server with one worker."""
-    with PennonProcess(tmp_path_factory.mktemp("filled"), env=WORKER) as server:
-        yield server
 
 
 @pytest.fixture

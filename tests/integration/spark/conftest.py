@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sessions(standalone: StandaloneCluster, connect_server: ConnectServer) -> Iterator[Sessions]:
     """Warm sessions on all clusters, each opened by the first test that uses it."""
     clusters = {
