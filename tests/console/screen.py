@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 ARTEFACTS = Path(__file__).resolve().parents[2] / "test-artifacts" / "console"
+# Machines that do much else at the same time are slow, and still right.
+expect.set_options(timeout=30_000)
+
 TEAS = "table/shop$teas"
 
 
@@ -44,7 +47,7 @@ class Screen:
 
     def settled(self) -> Screen:
         """Wait until the page shows what its address names."""
-        expect(self.page.locator("main")).to_have_attribute("aria-busy", "false", timeout=20_000)
+        expect(self.page.locator("main")).to_have_attribute("aria-busy", "false")
         return self
 
     @property
@@ -74,7 +77,7 @@ class Screen:
 
     def says(self, text: str | re.Pattern[str]) -> None:
         """Wait until a notice says something."""
-        expect(self.page.locator("#toasts")).to_contain_text(text, timeout=20_000)
+        expect(self.page.locator("#toasts")).to_contain_text(text)
 
     def _top(self) -> Locator:
         dialogs = self.page.locator("dialog[open]")

@@ -92,7 +92,7 @@ class TestOverview:
             screen.sees("The server does not answer. Trying again every two seconds…")
             screen.shoot("offline")
             server.start()
-            expect(screen.page.locator("#offline")).to_be_hidden(timeout=20_000)
+            expect(screen.page.locator("#offline")).to_be_hidden(timeout=30_000)
             expect(screen.page.get_by_role("heading", level=1)).to_have_text("Jobs")
 
     def test_it_shows_the_latest_jobs(self, screen: Screen) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from lance_namespace.errors import ConcurrentModificationError
 
 from pennon.lake.arrow_json import type_to_json
 
 Json = dict[str, Any]
-
-_UPDATED_AT = "_row_last_updated_at_version"
 
 
 @dataclass(frozen=True)
@@ -116,60 +113,20 @@ def bring_over(target: Any, found: Comparison) -> None:
         target.insert(pa.RecordBatchReader.from_batches(target.schema, batches))
 
 
-def compare_versions(older: Any, newer: Any) -> Json:
-    """Tell what one version has that another has not; rows are told apart by their stable ids, where there are any."""
+def compare_schemas(older: Any, newer: Any) -> Json:
+    """Tell which columns and indexes one version has that another has not."""
     ours, theirs = older.schema, newer.schema
-    changed = [
-        {
-            "name": item.name,
-            "from": type_to_json(item.type)["type"],
-            "to": type_to_json(theirs.field(item.name).type)["type"],
-        }
-        for item in ours
-        if item.name in theirs.names and theirs.field(item.name).type != item.type
-    ]
-    exact = bool(older.has_stable_row_ids and newer.has_stable_row_ids)
     return {
-        "rows_before": older.count_rows(),
-        "rows_after": newer.count_rows(),
-        "exact": exact,
-        **(_compare_rows(older, newer) if exact else {}),
         "added_columns": [_column(item) for item in theirs if item.name not in ours.names],
         "removed_columns": [_column(item) for item in ours if item.name not in theirs.names],
-        "changed_columns": changed,
+        "changed_columns": [
+            {"name": item.name, "from": _type_name(item), "to": _type_name(theirs.field(item.name))}
+            for item in ours
+            if item.name in theirs.names and theirs.field(item.name).type != item.type
+        ],
         "added_indexes": sorted(_index_names(newer) - _index_names(older)),
         "removed_indexes": sorted(_index_names(older) - _index_names(newer)),
     }
-
-
-def _compare_rows(older: Any, newer: Any) -> Json:
-    """Count rows by their ids and when they were last updated; fragments that both versions have are not read."""
-    before, after = _fragments_by_content(older), _fragments_by_content(newer)
-    old = _updates(older, [before[content] for content in before.keys() - after.keys()])
-    new = _updates(newer, [after[content] for content in after.keys() - before.keys()])
-    both, at_old, at_new = np.intersect1d(old[0], new[0], assume_unique=True, return_indices=True)
-    return {
-        "rows_added": len(new[0]) - len(both),
-        "rows_removed": len(old[0]) - len(both),
-        "rows_updated": int(np.count_nonzero(old[1][at_old] != new[1][at_new])),
-    }
-
-
-def _fragments_by_content(dataset: Any) -> dict[str, Any]:
-    found = {}
-    for fragment in dataset.get_fragments():
-        told = fragment.metadata.to_json()
-        parts = (told["id"], told["files"], told["deletion_file"], told.get("last_updated_at_version_meta"))
-        found[repr(parts)] = fragment
-    return found
-
-
-def _updates(dataset: Any, fragments: list[Any]) -> tuple[Any, Any]:
-    """Return the ids of the rows of fragments, and the versions that last updated them."""
-    if not fragments:
-        return np.array([], np.uint64), np.array([], np.uint64)
-    rows = dataset.scanner(columns=[_UPDATED_AT], with_row_id=True, fragments=fragments).to_table()
-    return rows.column("_rowid").to_numpy(), rows.column(_UPDATED_AT).to_numpy()
 
 
 def _delta(dataset: Any, version: int) -> Any:
@@ -181,7 +138,11 @@ def _count(batches: Any) -> int:
 
 
 def _column(item: pa.Field) -> Json:
-    return {"name": item.name, "dataType": type_to_json(item.type)["type"], "nullable": item.nullable}
+    return {"name": item.name, "dataType": _type_name(item), "nullable": item.nullable}
+
+
+def _type_name(item: pa.Field) -> str:
+    return str(type_to_json(item.type)["type"])
 
 
 def _index_names(dataset: Any) -> set[str]:

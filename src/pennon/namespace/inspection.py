@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lance_namespace.errors import InvalidInputError
 
 from pennon import __version__
 from pennon.core.caller import EVERYTHING, current_caller
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake.comparing import compare_versions
+from pennon.lake.comparing import compare_schemas
 from pennon.lake.feature_columns import find_feature_column
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
@@ -25,6 +27,7 @@ from pennon.namespace.inspection_models import (
     ListTableFragmentsResponse,
     TableFragment,
 )
+from pennon.views import changes
 
 _FRAGMENTS = "fragments"
 
@@ -53,7 +56,12 @@ class InspectionOperations(BackfillOperations):
             self.house.datasets.at(table, branch, version) for version in (request.from_version, request.to_version)
         )
         with typed_errors():
-            found = compare_versions(older, newer)
+            found = {
+                "rows_before": older.count_rows(),
+                "rows_after": newer.count_rows(),
+                **_count_changes(older, newer),
+                **compare_schemas(older, newer),
+            }
         return DiffTableVersionsResponse.model_validate(
             {"from": request.from_version, "to": request.to_version, **found}
         )
@@ -105,3 +113,23 @@ class InspectionOperations(BackfillOperations):
             answer.packages, answer.options = dict(envelope.packages), envelope.options.to_json()
             answer.source, answer.digest = envelope.source, envelope.digest
         return answer
+
+
+def _count_changes(older: Any, newer: Any) -> dict[str, Any]:
+    """Count the rows that differ, as far as the columns tell that both versions have."""
+    if older.version > newer.version:  # changes are told in the order in which they happened
+        found = _count_changes(newer, older)
+        if found["exact"]:
+            found["rows_added"], found["rows_removed"] = found["rows_removed"], found["rows_added"]
+        return found
+    shared = [item.name for item in older.schema if item.name in newer.schema.names]
+    try:
+        rows = changes.compare(older, newer, shared)
+    except changes.NotComparableError as error:
+        return {"exact": False, "reason": str(error)}
+    return {
+        "exact": True,
+        "rows_added": len(rows.added),
+        "rows_removed": len(rows.gone),
+        "rows_updated": len(rows.changed),
+    }

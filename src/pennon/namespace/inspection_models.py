@@ -57,8 +57,9 @@ class DiffTableVersionsResponse(BaseModel):
     to_version: int = Field(alias="to")
     rows_before: int
     rows_after: int
-    #: Whether rows can be told apart; without stable row ids only the counts above are known.
+    #: Whether rows could be told apart; where they could not, why.
     exact: bool
+    reason: str | None = None
     rows_added: int | None = None
     rows_removed: int | None = None
     rows_updated: int | None = None

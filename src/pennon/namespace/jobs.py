@@ -154,7 +154,7 @@ class JobOperations(Operations):
         if not alive:
             return "no worker is running; start one with `pennon worker`"
         if self._read(lambda connection: jobs.is_busy(connection, job)):
-            return "another job of this column"
+            return "another job of this column" if job.target else "another job of this view"
         return "a free worker"
 
 

@@ -22,14 +22,16 @@ class CreateViewRequest(_ViewRequest):
     """A view to make: by the specification's fields, by LanceDB's client's ``query``, and by Pennon's own fields."""
 
     kind: StrictStr = "query"
-    source_query: StrictStr | None = Field(None, description="JSON of Pennon's or geneva's, or Spark's SQL.")
-    query: StrictStr | None = Field(None, description="A SELECT, as LanceDB's client sends it instead.")
-    output_schema: StrictStr | None = Field(None, description="Base64 of an Arrow schema; else it is worked out.")
+    source_query: StrictStr | None = Field(default=None, description="JSON of Pennon's or geneva's, or Spark's SQL.")
+    query: StrictStr | None = Field(default=None, description="A SELECT, as LanceDB's client sends it instead.")
+    output_schema: StrictStr | None = Field(
+        default=None, description="Base64 of an Arrow schema; else it is worked out."
+    )
     udtf_spec: MaterializedViewUdtfEntry | None = None
     with_no_data: StrictBool | None = True
     auto_refresh: StrictBool | None = False
-    schedule: StrictStr | None = Field(None, description="When the view is refreshed, as cron writes it.")
-    on_schema_change: StrictStr | None = Field(None, description="fail, rebuild or ignore_new.")
+    schedule: StrictStr | None = Field(default=None, description="When the view is refreshed, as cron writes it.")
+    on_schema_change: StrictStr | None = Field(default=None, description="fail, rebuild or ignore_new.")
 
     @field_validator("source_query", mode="before")
     @classmethod
@@ -133,7 +135,7 @@ class ListViewsResponse(BaseModel):
 class DropViewRequest(_ViewRequest):
     """Which view to drop."""
 
-    cascade: StrictBool | None = Field(None, description="Whether the views over it are dropped, too.")
+    cascade: StrictBool | None = Field(default=None, description="Whether the views over it are dropped, too.")
 
 
 class DropViewResponse(BaseModel):
@@ -146,7 +148,7 @@ class AlterViewRequest(_ViewRequest):
     """How a view is to be kept up to date from now on; what is left out stays."""
 
     auto_refresh: StrictBool | None = None
-    schedule: StrictStr | None = Field(None, description="As cron writes it; the empty text ends it.")
+    schedule: StrictStr | None = Field(default=None, description="As cron writes it; the empty text ends it.")
     on_schema_change: StrictStr | None = None
 
 

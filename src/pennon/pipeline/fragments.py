@@ -7,9 +7,12 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from pennon.lake.places import open_folder
+from pennon.pipeline.locating import RISING_KEY
+from pennon.views.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
@@ -60,6 +63,8 @@ class FragmentWriter:
         self._most_rows = most_rows or _FILE_ROWS
         self._writer: Any = None
         self._name = ""
+        #: The source's row that the last row comes from; none when rows are not in its order.
+        self._last: int | None = None
         self._rows = self._bytes = 0
         self._names: list[str] = []
         self.fragments: list[NewFragment] = []
@@ -73,6 +78,7 @@ class FragmentWriter:
                 self._open()
             piece = fitted.slice(0, self._most_rows - self._rows)
             self._writer.write_batch(piece)
+            self._follow(piece)
             self._rows += piece.num_rows
             self._bytes += piece.nbytes
             self.rows_written += piece.num_rows
@@ -104,6 +110,14 @@ class FragmentWriter:
         path = f"{self._target.home}/data/{self._name}"
         self._writer = LanceFileWriter(path, self.schema, version=version, **options)
         self._rows = self._bytes = 0
+        self._last = -1 if SOURCE_ROW in self.schema.names else None
+
+    def _follow(self, piece: pa.RecordBatch) -> None:
+        """Notice when rows are not in the order of the source's."""
+        if self._last is not None:
+            sources = piece.column(SOURCE_ROW).to_numpy()
+            rises = sources[0] >= self._last and bool(np.all(sources[1:] >= sources[:-1]))
+            self._last = int(sources[-1]) if rises else None
 
     def _close_file(self) -> None:
         from lance.fragment import DataFile
@@ -111,6 +125,8 @@ class FragmentWriter:
         if self._writer is None:
             return
         writer, self._writer = self._writer, None
+        if self._last is not None:
+            writer.add_schema_metadata(RISING_KEY, SOURCE_ROW)
         writer.close()
         file = DataFile.create(self._dataset, self._name)
         self.bytes_written += file.file_size_bytes or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +12,9 @@ from pennon.catalog import job_events, transactions, views
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.pipeline.counting import Counts, Ids, count
-from pennon.views.definition import SOURCE_ROW
+from pennon.pipeline.locating import locate
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from pennon.catalog import Connection
     from pennon.pipeline.fragments import NewFragment
     from pennon.pipeline.lease import Lease
@@ -24,11 +22,6 @@ if TYPE_CHECKING:
     from pennon.views.planning import RefreshPlan
 
 _ATTEMPTS = 20
-_BATCH_ROWS = 256 * 1024
-#: Ids up to this one are looked up in a table, which has a byte for each of them.
-_MOST_BITS = 128 * 1024 * 1024
-_OFFSET_BITS = np.uint64(0xFFFFFFFF)
-_FRAGMENT_SHIFT = np.uint64(32)
 
 
 class OvertakenError(Exception):
@@ -107,25 +100,12 @@ class ViewCommitter:
             new_fragments=[fragment.metadata() for fragment in new],
         )
 
-    def _places(self, dataset: Any) -> list[tuple[int, NDArray[np.uint64]]]:
+    def _places(self, dataset: Any) -> list[tuple[int, Ids]]:
         """Return where the view's rows are that come from rows of the source which are gone or others now."""
-        past = self._plan.changes.past
-        found: list[Any] = []
-        sources: list[Any] = []
-        if len(past):
-            is_past = _membership(past)
-            scanner = dataset.scanner(columns=[SOURCE_ROW], with_row_address=True, batch_size=_BATCH_ROWS)
-            for batch in scanner.to_batches():
-                ids = batch.column(SOURCE_ROW).to_numpy()
-                mask = is_past(ids)
-                if mask.any():
-                    found.append(batch.column("_rowaddr").to_numpy()[mask])
-                    sources.append(ids[mask])
-        self._removed = np.concatenate(sources) if sources else np.empty(0, dtype=np.int64)
-        addresses = np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.uint64)
-        fragments, starts = np.unique(addresses >> _FRAGMENT_SHIFT, return_index=True)
-        pieces = np.split(addresses & _OFFSET_BITS, starts[1:])
-        return [(int(fragment), piece) for fragment, piece in zip(fragments, pieces, strict=False)]
+        folder = self._tools.places.folder(self._plan.table.location)
+        found = list(locate(dataset, self._plan.changes.past, folder, self._tools.places.options))
+        self._removed = np.concatenate([np.empty(0, dtype=np.int64), *(sources for _, _, sources in found)])
+        return [(fragment_id, offsets) for fragment_id, offsets, _ in found]
 
     def _note(self, connection: Connection, version: int, counts: Counts) -> str:
         job, plan = self._lease.job, self._plan
@@ -152,13 +132,3 @@ class ViewCommitter:
         self._tools.queue.guard(connection, self._lease.job)
         if not views.advance(connection, plan.table.id, plan.view.watermark, plan.after, version, now_millis()):
             raise OvertakenError("Another refresh of the view was faster.")
-
-
-def _membership(wanted: Ids) -> Callable[[Ids], NDArray[np.bool_]]:
-    """Return what tells which of many ids are among those wanted, which rise."""
-    last = int(wanted[-1])
-    if last >= _MOST_BITS:
-        return lambda ids: np.isin(ids, wanted)
-    table = np.zeros(last + 2, dtype=np.bool_)
-    table[wanted] = True
-    return lambda ids: table[np.minimum(ids, last + 1)]

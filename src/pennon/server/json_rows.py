@@ -59,7 +59,7 @@ def _rows_within(batch: pa.RecordBatch, room: int) -> int:
     """Return how many rows of a batch fill some bytes: one more than fits, so that there is always one."""
     if room <= 0 or not batch.num_rows:
         return 0
-    return min(batch.num_rows, room * batch.num_rows // max(batch.nbytes, 1) + 1)
+    return int(min(batch.num_rows, room * batch.num_rows // max(batch.nbytes, 1) + 1))
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:

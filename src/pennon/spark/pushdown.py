@@ -93,6 +93,8 @@ def _column(path: Sequence[str], schema: pa.Schema) -> tuple[str, pa.Field]:
         if index < 0:
             raise NoConditionError
         field = field.type.field(index)
+    if pa.types.is_large_binary(field.type):
+        raise NoConditionError  # blobs look like this, and are kept as something else
     return ".".join(f"`{part}`" for part in path), field
 
 

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_TIME_OF_DAY = "spark.sql.timeType.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("pennon")`` known to a session, and let Spark push filters into sources written in Python."""
+    """Make ``format("pennon")`` known to a session, with filters for sources in Python and times of day."""
     from pennon.spark.source import LanceSource
 
-    spark.conf.set(PUSHDOWN, "true")
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.conf.set(_TIME_OF_DAY, "true")
     # A class of the session's own: where Spark plans a read, nothing else tells how many tasks run at once.
     spark.dataSource.register(type("LanceSource", (LanceSource,), {"cores": _cores(spark), "__module__": __name__}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -30,6 +31,12 @@ class Snapshot:
             main = lance.dataset(self.location, storage_options=options, session=session)
             return main.checkout_version((self.branch, self.version))
         return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
+
+    def schema(self, names: Sequence[str] | None = None) -> Any:
+        """Return the types in which columns are read: blobs are bytes then, and stored as something else."""
+        dataset = self.open()
+        columns = list(dataset.schema.names if names is None else names)
+        return dataset.scanner(columns=columns, blob_handling="all_binary").projected_schema
 
     def to_option(self) -> str:
         """Return it as an option of a data source."""

@@ -39,8 +39,8 @@ class LanceSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that were asked for, by default all; the version is settled here."""
-        stored = self._pin().open().schema
-        return spark_schema(pa.schema([_field(name, stored) for name in self._columns(stored)]))
+        snapshot = self._pin()
+        return spark_schema(snapshot.schema(self._columns(snapshot.open().schema)))
 
     def reader(self, schema: StructType) -> LanceReader:
         """Return what reads the columns of a schema."""
@@ -86,18 +86,17 @@ class LanceSource(DataSource):
         given = self.options.get("columns")
         if given is not None:
             names = json.loads(given) if given.startswith("[") else [name.strip() for name in given.split(",")]
+            for name in names:
+                _check_name(name, stored)
         if _is_true(self.options, "with_row_id") and "_rowid" not in names:
             names.append("_rowid")
         # Spark has no rows without columns, so counting them takes one.
         return names or [min(stored, key=width_of).name]
 
 
-def _field(name: str, stored: pa.Schema) -> pa.Field:
-    if name in stored.names:
-        return stored.field(name)
-    if name in ROW_COLUMNS:
-        return pa.field(name, pa.uint64())
-    raise TableColumnNotFoundError(f"The table has no column {name!r}.{suggest(name, stored.names)}")
+def _check_name(name: str, stored: pa.Schema) -> None:
+    if name not in stored.names and name not in ROW_COLUMNS:
+        raise TableColumnNotFoundError(f"The table has no column {name!r}.{suggest(name, stored.names)}")
 
 
 def _count(options: Any, name: str) -> int | None:

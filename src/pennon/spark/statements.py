@@ -45,7 +45,7 @@ def sql(spark: SparkSession, query: str, tables: Mapping[str, Snapshot] | None =
     found = [(place, _find(spark, place, tables, options)) for place in _places(query)]
     snapshots = {f"pennon_{uuid.uuid4().hex}": (place, known) for place, known in found if known is not None}
     text = _spliced(query, {name: place for name, (place, _) in snapshots.items()})
-    needs = needs_of(spark, text, {name: known.open().schema for name, (_, known) in snapshots.items()})
+    needs = needs_of(spark, text, {name: known.schema() for name, (_, known) in snapshots.items()})
     try:
         for name, (_, known) in snapshots.items():
             create_view(spark, name, known, columns=needs[name].columns, filter=needs[name].filter)

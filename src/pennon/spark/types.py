@@ -154,7 +154,8 @@ def _scalar_type(kind: pa.DataType) -> DataType | None:
         pa.date32(): spark.DateType(),
         pa.date64(): spark.DateType(),
     }
-    if kind in plain:
+    # Not all types of extensions can be looked up.
+    if not isinstance(kind, pa.BaseExtensionType) and kind in plain:
         return plain[kind]
     if pa.types.is_fixed_size_binary(kind):
         return spark.BinaryType()
@@ -218,6 +219,7 @@ def _as_struct(array: pa.StructArray, kind: pa.StructType, *, how: How) -> pa.St
 
 
 def _as_map(array: pa.MapArray, kind: pa.MapType, *, how: How) -> pa.MapArray:
+    array = _from_start(array)
     keys, items = _as(array.keys, kind.key_type, how=how), _as(array.items, kind.item_type, how=how)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=array.is_null())
 
@@ -232,11 +234,17 @@ def _as_list(array: pa.Array, kind: pa.DataType, *, how: How) -> pa.Array:
         return _fixed_list(_as(array.flatten(), kind.value_type, how=how), array, kind)
     if pa.types.is_fixed_size_list(array.type):
         array = pc.cast(array, pa.list_(array.type.value_field))
+    array = _from_start(array)
     values = _as(array.values, kind.value_type, how=how)
     large = pa.types.is_large_list(kind)
     offsets = pc.cast(array.offsets, pa.int64() if large else pa.int32())
     mask = array.is_null() if array.null_count else None
     return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values, type=kind, mask=mask)
+
+
+def _from_start(array: pa.Array) -> pa.Array:
+    """Return an array that begins where its buffers do: Arrow takes no other offsets together with nulls."""
+    return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
 
 
 def _fixed_list(values: pa.Array, array: pa.Array, kind: pa.FixedSizeListType) -> pa.Array:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _FILE_ROWS = 1024 * 1024
 _FILE_BYTES = 1024 * 1024 * 1024
 _FORMAT = "2.2"
-_IN_DOUBT = ".in-doubt"
+#: What the sign of a write says, a small file beside those it writes.
+_WRITING, _COMMITTING = b"writing", b"committing"
 #: What a commit raises that did not happen for sure.
 _REFUSALS = (LanceNamespaceError, ValueError)
 
@@ -53,10 +54,11 @@ class Target:
     location: str
     options: dict[str, str]
     schema: pa.Schema
-    format: str
-    #: The version that rows are added to or that is replaced; none for a new table.
-    version: int | None
+    #: Whether the server decides which commit wins.
     managed: bool
+    format: str = _FORMAT
+    #: The version that rows are added to or that is replaced; none for a new table.
+    version: int | None = None
     #: Whether this write declared the table, so that it goes away again if the write fails.
     is_new: bool = False
 
@@ -74,31 +76,17 @@ class LanceWriter(DataSourceArrowWriter):
     @classmethod
     def prepare(cls, address: Address, rows: StructType, *, overwrite: bool, **options: Any) -> LanceWriter:
         """Find the table, or declare it when there is none, and check that the rows can become its rows."""
-        import lance
-        import lance_namespace as ln
+        writer = cls(_find_target(address, rows, overwrite=overwrite), overwrite=overwrite, **options)
+        writer.begin()
+        return writer
 
-        client = address.connect()
-        try:
-            described = address.describe(client)
-        except TableNotFoundError:
-            declared = client.declare_table(ln.DeclareTableRequest(id=list(address.identifier), vend_credentials=True))
-            return cls(_new(address, declared, rows, is_new=True), overwrite=overwrite, **options)
-        if described.is_only_declared:
-            return cls(_new(address, described, rows), overwrite=overwrite, **options)
-        found = lance.dataset(namespace_client=client, table_id=list(address.identifier))
-        schema = found.schema
-        if overwrite and not _is_same_shape(rows, schema):
-            schema = arrow_schema(rows)
-        check_writable(rows, schema)
-        storage = dict(described.storage_options or {})
-        managed = bool(described.managed_versioning)
-        state = (schema, found.data_storage_version, found.version, managed)
-        target = Target(address, described.location, storage, *state)
-        return cls(target, overwrite=overwrite, **options)
+    def begin(self) -> None:
+        """Put up the sign that this write is under way."""
+        self._folder().replace(self._sign, _WRITING)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a partition into files of their own."""
-        files = _Files(self._target, self._mark, self._most_rows)
+        files = _Files(self._target, self._mark, self._sign, self._most_rows)
         try:
             for batch in iterator:
                 files.write(to_lance(batch, self._target.schema, rounding=self._rounding))
@@ -111,29 +99,39 @@ class LanceWriter(DataSourceArrowWriter):
         """Commit the files of all tasks as one version, and remove those of attempts that do not count."""
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
         if files or self._overwrite or self._target.version is None:
-            doubt = f"data/{self._mark}{_IN_DOUBT}"
-            folder = self._folder()
-            folder.put_if_absent(doubt, b"")
+            self._folder().replace(self._sign, _COMMITTING)
             try:
                 self._commit(files)
             except _REFUSALS:
-                folder.remove(doubt)
+                self._folder().replace(self._sign, _WRITING)
                 raise
-            folder.remove(doubt)
-        self._remove_files(kept={file.name for file in files})
+        self._end(kept={file.name for file in files})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 (files are known by name)
         """Remove all files of this write, and the table if this write declared it."""
         import lance_namespace as ln
 
-        if self._folder().stat(f"data/{self._mark}{_IN_DOUBT}") is not None:
+        if self._folder().read(self._sign) == _COMMITTING:
             return  # the answer to the commit was lost: the files may be those of a version
-        self._remove_files(kept=set())
+        self._end(kept=set())
         address = self._target.address
         if self._target.is_new:
             client = address.connect()
             if address.describe(client).is_only_declared:
                 client.drop_table(ln.DropTableRequest(id=list(address.identifier)))
+
+    def _end(self, kept: set[str]) -> None:
+        """Remove the files that do not count. Tasks that still run find the sign gone, and remove their own."""
+        folder = self._folder()
+        folder.remove(self._sign)
+        for file in list(folder.files("data")):
+            name = file.path.rpartition("/")[2]
+            if name.startswith(self._mark) and name not in kept:
+                folder.remove(file.path)
+
+    @property
+    def _sign(self) -> str:
+        return f"data/{self._mark}.writing"
 
     def _commit(self, files: list[WrittenFile]) -> None:
         import lance
@@ -164,20 +162,15 @@ class LanceWriter(DataSourceArrowWriter):
     def _folder(self) -> Folder:
         return open_folder(self._target.location, self._target.options)
 
-    def _remove_files(self, kept: set[str]) -> None:
-        folder = self._folder()
-        for file in list(folder.files("data")):
-            name = file.path.rpartition("/")[2]
-            if name.startswith(self._mark) and name not in kept:
-                folder.remove(file.path)
-
 
 class _Files:
     """The files that one attempt of a task writes."""
 
-    def __init__(self, target: Target, mark: str, most_rows: int) -> None:
+    def __init__(self, target: Target, mark: str, sign: str, most_rows: int) -> None:
         self._target = target
+        self._folder = open_folder(target.location, target.options)
         self._mark = mark
+        self._sign = sign
         self._most_rows = most_rows
         self._writer: Any = None
         self._name = ""
@@ -204,9 +197,8 @@ class _Files:
     def abort(self) -> None:
         """Remove what this attempt wrote: another one may succeed and never know of it."""
         self._writer = None  # a file that is not closed never gets its name
-        folder = open_folder(self._target.location, self._target.options)
         for file in self._written:
-            folder.remove(f"data/{file.name}")
+            self._folder.remove(f"data/{file.name}")
 
     def _open(self) -> None:
         from lance.file import LanceFileWriter
@@ -222,14 +214,36 @@ class _Files:
         writer, self._writer = self._writer, None
         writer.close()
         self._written.append(WrittenFile(self._name, self._rows, writer.size_bytes))
+        # Spark ends a cancelled task seconds later, when what it wrote is looked for no more.
+        if self._folder.stat(self._sign) is None:
+            raise RuntimeError("The write has ended without this task.")
 
 
-def _new(address: Address, found: Any, rows: StructType, *, is_new: bool = False) -> Target:
+def _find_target(address: Address, rows: StructType, *, overwrite: bool) -> Target:
+    import lance
+    import lance_namespace as ln
+
     schema = arrow_schema(rows)
     if not schema.names:
         raise TableSchemaValidationError("A table has at least one column, and the rows have none.")
-    storage, managed = dict(found.storage_options or {}), bool(found.managed_versioning)
-    return Target(address, found.location, storage, schema, _FORMAT, None, managed=managed, is_new=is_new)
+    client = address.connect()
+    try:
+        described = address.describe(client)
+    except TableNotFoundError:
+        declared = client.declare_table(ln.DeclareTableRequest(id=list(address.identifier), vend_credentials=True))
+        return _target(address, declared, schema, is_new=True)
+    if described.is_only_declared:
+        return _target(address, described, schema)
+    found = lance.dataset(namespace_client=client, table_id=list(address.identifier))
+    if not overwrite or _is_same_shape(rows, found.schema):
+        schema = found.schema
+    check_writable(rows, schema)
+    return _target(address, described, schema, format=found.data_storage_version, version=found.version)
+
+
+def _target(address: Address, described: Any, schema: pa.Schema, **known: Any) -> Target:
+    storage, managed = dict(described.storage_options or {}), bool(described.managed_versioning)
+    return Target(address, described.location, storage, schema, managed=managed, **known)
 
 
 def _is_same_shape(rows: StructType, schema: pa.Schema) -> bool:

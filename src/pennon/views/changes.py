@@ -93,6 +93,21 @@ def compare(old: Any, new: Any, columns: Sequence[str], folder: Folder | None = 
     return _match(before.candidates(), after.candidates(), versions_tell)
 
 
+def deleted_rows(dataset: Any, fragment: Any, folder: Folder | None) -> Ids:
+    """Return the places of a fragment's deleted rows, in rising order."""
+    path = fragment.deletion_file()
+    if path is None:
+        return _NO_IDS
+    found = _read_deletions(folder, path, fragment.metadata)
+    if found is None:
+        scanner = dataset.scanner(fragments=[fragment], columns=[_ADDRESS], batch_size=_BATCH_ROWS)
+        addresses: NDArray[np.uint64] = scanner.to_table().column(_ADDRESS).to_numpy()
+        mask = np.ones(fragment.physical_rows, dtype=np.bool_)
+        mask[(addresses & _OFFSET_BITS).astype(np.int64)] = False
+        found = np.flatnonzero(mask)
+    return found
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Rows in the order of their ids, with the version that wrote each of them last."""
@@ -131,18 +146,7 @@ class _Side:
 
     def deleted(self, fragment_id: int) -> Ids:
         """Return the places of a fragment's deleted rows."""
-        fragment = self.fragments[fragment_id]
-        path = fragment.deletion_file()
-        if path is None:
-            return _NO_IDS
-        found = _read_deletions(self._folder, path, fragment.metadata)
-        if found is None:
-            scanner = self.dataset.scanner(fragments=[fragment], columns=[_ADDRESS], batch_size=_BATCH_ROWS)
-            addresses: NDArray[np.uint64] = scanner.to_table().column(_ADDRESS).to_numpy()
-            mask = np.ones(fragment.physical_rows, dtype=np.bool_)
-            mask[(addresses & _OFFSET_BITS).astype(np.int64)] = False
-            found = np.flatnonzero(mask)
-        return found
+        return deleted_rows(self.dataset, self.fragments[fragment_id], self._folder)
 
     def candidates(self) -> _Rows:
         """Return the rows that may have changed."""

@@ -122,12 +122,12 @@ def refuse_unknown_types(schema: pa.Schema) -> None:
             )
 
 
-def project(query: StructuredQuery, source: Opened) -> tuple[tuple[Column, ...], pa.Schema]:
+def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tuple[Column, ...], pa.Schema]:
     """Return the columns of a query and the schema they make; Lance itself reads every expression."""
     columns = query.columns
     if columns is None:
         columns = tuple(Column(name, quote(name)) for name in source.schema.names)
-    if not columns:
+    if len(columns) < least:
         raise InvalidInputError("The query names no columns.")
     for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
         wide = wide_name(text)
@@ -135,7 +135,7 @@ def project(query: StructuredQuery, source: Opened) -> tuple[tuple[Column, ...],
             raise InvalidInputError(f"{wide} does not work row by row; write the query as SQL of Spark's instead.")
     with typed_errors():
         scanner = source.dataset.scanner(
-            columns={column.name: column.expression for column in columns},
+            columns={column.name: column.expression for column in columns} or [],
             filter=query.where,
             with_row_id=True,
             limit=0,

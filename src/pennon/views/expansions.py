@@ -48,7 +48,7 @@ def draft_expansion(
     content = _checked_content(entry)
     envelope = _envelope_of(kind, entry, content)
     source = open_table(query.source)
-    columns, made = project(query, source)
+    columns, made = project(query, source, least=0 if kind == "chunker" else 1)
     expansion = _expansion(kind, entry, envelope, source, columns, content)
     outputs = _outputs(envelope, kind, declared, made)
     if kind == "chunker":

@@ -104,7 +104,8 @@ class Planner:
         definition = Definition.from_json(view.definition)
         reads = tuple(self._read(source, first=at == 0) for at, source in enumerate(definition.sources))
         after = Watermark(
-            versions={read.table.id: read.dataset.version for read in reads},
+            # A table may be read at a fixed version, too; what can change is what tells whether anything did.
+            versions={read.table.id: read.dataset.version for read in sorted(reads, key=_moves)},
             trimmed_to=None,
             fields={read.table.id: self._fields(read) for read in reads},
         )
@@ -154,9 +155,9 @@ class Planner:
         none, found = Changes(), Changes()
         for read in reads:
             known = before.versions[read.table.id]
-            if known == read.dataset.version:
+            if known == read.dataset.version or not _moves(read):
                 continue
-            if known > read.dataset.version and read.source.version is None:
+            if known > read.dataset.version:
                 return "rebuild", f"An older version of {read.name!r} was asked for.", none
             old = self._old(read, known)
             if old is None:
@@ -200,3 +201,8 @@ class Planner:
             if path in known and known[path] != number:
                 return f"The column {path!r} of {read.name!r} was made anew, or has another type."
         return None
+
+
+def _moves(read: Read) -> bool:
+    """Tell whether a source is read at its newest version, and not at a fixed one."""
+    return read.source.version is None

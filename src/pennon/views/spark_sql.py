@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import sqlglot
-from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, TableSchemaValidationError
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from sqlglot import exp
 from sqlglot.dialects.dialect import DialectType
 from sqlglot.errors import OptimizeError, SqlglotError
@@ -287,14 +287,3 @@ def _origin(query: exp.Query, item: exp.Expr, schemas: Mapping[str, pa.Schema]) 
     if schema is None:
         return None
     return next((field for field in schema if field.name.lower() == item.name.lower()), None)
-
-
-def schema_of(bound: Bound) -> pa.Schema:
-    """Return the schema of a query's rows, or raise the error that names a column whose type cannot be told."""
-    for name, kind in bound.fields:
-        if kind is None:
-            raise TableSchemaValidationError(
-                f"The type of {name!r} cannot be told before the query runs; write CAST({name} AS …) or send an "
-                "output_schema."
-            )
-    return pa.schema([pa.field(name, kind) for name, kind in bound.fields])

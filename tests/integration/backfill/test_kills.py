@@ -11,9 +11,10 @@ import pytest
 
 import pennon
 from tests.integration.backfill.calls import CallLog
+from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, slow, wait_until
 from tests.support.server import PennonProcess
-from tests.support.spark import WORKER, NewSheet
+from tests.support.spark import WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

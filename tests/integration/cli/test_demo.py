@@ -38,18 +38,24 @@ def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon:
     assert re.search(r"^4 +1 +0 +row 3: ZeroDivisionError *$", said, re.MULTILINE)
     # Of the two backfills that follow, one computes what was added, the other what was mended.
     assert re.findall(r"^(\d) +(\d) +(\d) *$", said, re.MULTILINE)[-2:] == [("2", "5", "0"), ("1", "6", "0")]
+    assert re.search(r"^incremental ", said, re.MULTILINE)
     url = re.search(r"^Server  (\S+)$", said, re.MULTILINE)
     assert url is not None
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url[1]}/healthz", trust_env=False)
     assert f"Data    {tmp_path / 'lake'}" in said
     with RestClient(start_pennon(directory=tmp_path / "lake").url) as client:
-        assert client.get("/v1/namespace/shop/table/list")["tables"] == ["orders", "reviews", "teas"]
+        tables = client.get("/v1/namespace/shop/table/list")["tables"]
+        assert tables == ["documents", "orders", "reviews", "sentences", "teas"]
         versions = client.post("/v1/table/shop$orders/version/list", branch="what-if")["versions"]
         assert len(versions) == 2
         state = client.post("/v1/table/shop$reviews/column_state", {"column": "joy"})
         assert (state["computed"], state["failed"], state["missing"], state["stale"]) == (7, 0, 0, 0)
-        assert [job["state"] for job in client.post("/v1/jobs/list")["jobs"]] == ["done"] * 3
+        # The view follows its documents: three sentences of one, two of another that was written anew.
+        meaning = client.post("/v1/table/shop$sentences/column_state", {"column": "meaning"})
+        assert (meaning["rows"], meaning["computed"]) == (5, 5)
+        states = [job["state"] for job in client.post("/v1/jobs/list")["jobs"]]
+        assert states == ["done"] * len(states)
 
 
 def without(*modules: str) -> list[str]:
@@ -74,7 +80,7 @@ def test_without_spark_or_java_it_shows_the_rest(tmp_path: Path, missing: str, s
     bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
     ended = subprocess.run(without(missing), cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0
-    assert "Columns that functions fill are left out" in ended.stdout
+    assert "Columns and views that functions fill are left out" in ended.stdout
     assert said in ended.stdout
     assert "orders, teas" in ended.stdout
     assert "joy" not in ended.stdout

@@ -54,7 +54,7 @@ class TestVersionDiff:
         found = diff(filled, 3, 5)
         assert [item["name"] for item in found["added_columns"]] == ["twice"]
         assert [item["name"] for item in found["removed_columns"]] == ["word"]
-        assert (found["rows_added"], found["rows_removed"]) == (0, 0)
+        assert (found["rows_added"], found["rows_removed"], found["rows_updated"]) == (0, 0, 0)
 
     @pytest.mark.parametrize(
         ("older", "newer", "outcome"), [(1, 99, (404, 11)), (0, 1, (400, 13)), (1, "x", (400, 13))]

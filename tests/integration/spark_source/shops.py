@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import lance_namespace as ln
-import pennon.spark
 import pyarrow as pa
+
+import pennon.spark
 
 if TYPE_CHECKING:
     from tests.clients.lakes import Lake

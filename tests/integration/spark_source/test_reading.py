@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as ln
@@ -126,9 +127,8 @@ def test_a_view_of_no_columns_still_counts_rows(shop: Shop) -> None:
 )
 def test_options_that_mean_nothing_are_refused_with_a_reason(shop: Shop, options: dict[str, Any], reason: str) -> None:
     shop.create("t", numbers(1))
-    with pytest.raises(AnalysisException, match="(?s).*") as error:
+    with pytest.raises(AnalysisException, match=re.escape(reason)):
         shop.load("t", **options).collect()
-    assert reason in str(error.value)
 
 
 def test_a_table_that_is_not_there_is_named(shop: Shop) -> None:
@@ -136,7 +136,7 @@ def test_a_table_that_is_not_there_is_named(shop: Shop) -> None:
     with pytest.raises(AnalysisException, match="TableNotFoundError"):
         shop.load("order")
     shop.client.declare_table(ln.DeclareTableRequest(id=[shop.name, "declared"]))
-    with pytest.raises(AnalysisException, match="declared and has no schema yet"):
+    with pytest.raises(AnalysisException, match="has no rows and no schema yet"):
         shop.load("declared")
 
 

@@ -35,7 +35,9 @@ def test_tables_are_named_as_the_server_names_them(shop: Shop) -> None:
 
 def test_a_query_may_ask_for_versions_and_tags(shop: Shop) -> None:
     shop.create("t", numbers(10), numbers(10, 20)).tags.create("first", 1)
-    query = "SELECT count(*) FROM {0}.t VERSION AS OF 1 UNION ALL SELECT count(*) FROM {0}.t FOR VERSION AS OF 'first' x"
+    query = (
+        "SELECT count(*) FROM {0}.t VERSION AS OF 1 UNION ALL SELECT count(*) FROM {0}.t FOR VERSION AS OF 'first' x"
+    )
     assert rows(shop.sql(query)) == [(10,), (10,)]
     assert rows(shop.sql("SELECT count(*) FROM {0}.t")) == [(20,)]
 

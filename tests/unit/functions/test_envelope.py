@@ -52,6 +52,22 @@ def test_an_envelope_says_all_that_was_declared() -> None:
     assert envelope.packages["pyarrow"] == pa.__version__
 
 
+def test_the_source_is_there_to_be_read_and_changes_nothing() -> None:
+    envelope = read_envelope(add.pack())
+    assert envelope.source is not None
+    assert envelope.source.endswith("def add(x: int, y: int) -> int:\n    return x + y")
+    without = json.loads(add.pack())
+    del without["source"]
+    older = read_envelope(json.dumps(without).encode())
+    assert (older.source, older.digest) == (None, envelope.digest)
+
+
+def test_what_was_not_written_in_a_file_has_no_source() -> None:
+    spaces: dict[str, Any] = {}
+    exec("def twice(x: int) -> int:\n    return 2 * x", spaces)  # noqa: S102 (as a console does)
+    assert read_envelope(udf(spaces["twice"]).pack()).source is None
+
+
 @pytest.mark.parametrize(
     "data_type", [pa.list_(pa.float32(), 128), pa.large_string(), pa.timestamp("ns", "UTC"), pa.decimal128(9, 2)]
 )

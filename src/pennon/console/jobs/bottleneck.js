@@ -57,6 +57,8 @@ export function bottleneck(job) {
   if (waited > 1 && waited > wall)
     return `It waited ${seconds(waited)} for a worker, longer than it ran; more workers would help.`;
   if (job.finished_ms && !job.counters.rows_planned && !busy) return "There was nothing to compute.";
+  if (!busy && job.counters.rows_computed)
+    return "Rows are being computed; where the time goes is known once a first fragment is finished.";
   if (!busy) return "It has only begun; the tasks have not told anything yet.";
   if (busy < wall / 4)
     return `Starting tasks and planning took most of its ${seconds(wall)}; the work itself took ${seconds(busy)}. Larger jobs use Spark better.`;

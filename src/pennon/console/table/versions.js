@@ -310,7 +310,7 @@ function difference(diff) {
         ["Rows removed", count(diff.rows_removed)],
         ["Rows updated", count(diff.rows_updated)],
       ]
-    : [["Rows added, removed, updated", "not known: the table has no stable row ids"]];
+    : [["Rows added, removed, updated", `not known: ${diff.reason}`]];
   const facts = [
     ["Rows", `${count(diff.rows_before)} → ${count(diff.rows_after)}`],
     ...rows,

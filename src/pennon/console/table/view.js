@@ -33,6 +33,12 @@ export async function viewTab(table) {
     ["Schedule", view.schedule ?? "none"],
     ["When a source's schema changes", view.on_schema_change.replace("_", " ")],
     ["Made", moment(view.created_at_millis)],
+    ...Object.entries(view.function ?? {})
+      .filter(([name]) => name !== "source")
+      .map(([name, value]) => [
+        `Function: ${name.replaceAll("_", " ")}`,
+        typeof value === "object" ? JSON.stringify(value) : String(value),
+      ]),
   ];
   return [
     h(

@@ -87,6 +87,11 @@ class TestChunkers:
         assert gallery.schema("v").equals(schema)
         assert [column.name for column in gallery.definition("v").columns] == ["owner"]
 
+    def test_children_may_have_nothing_of_their_parent(self, gallery: Gallery) -> None:
+        chunk(gallery, query={"source": "t", "columns": [], "where": "id > 1"})
+        assert gallery.schema("v").names == ["__source_row_id", "__child_index", "piece", "start"]
+        assert gallery.definition("v").sources[0].columns == ("id", "text")
+
     def test_batched_ones(self, gallery: Gallery) -> None:
         chunk(gallery, function=batched_pieces, batch=True)
         expansion = gallery.definition("v").expansion

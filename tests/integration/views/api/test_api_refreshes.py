@@ -122,6 +122,18 @@ class TestPlans:
         gallery.put("t", gallery.open("t").to_table().slice(0, 1), "append")
         assert gallery.refresh("v", dry_run=True).udf_calls == 1
 
+    def test_a_table_that_is_also_read_at_a_version_is_followed(self, gallery: Gallery) -> None:
+        for number, order in enumerate(["t VERSION AS OF 1 a JOIN t b", "t a JOIN t VERSION AS OF 1 b"]):
+            name = f"v{number}"
+            gallery.create(name, f"SELECT a.id FROM {order} ON a.id = b.id")
+            gallery.arrive(name)
+            assert gallery.refresh(name, dry_run=True).mode == "no_op"
+            assert gallery.describe(name).state == "fresh"
+        gallery("DeleteFromTable", "t", predicate="id = 3")
+        for name in ("v0", "v1"):
+            assert gallery.refresh(name, dry_run=True).mode == "rebuild"
+            assert gallery.describe(name).state == "stale"
+
     def test_others_say_why_they_compute_all(self, gallery: Gallery) -> None:
         gallery.create("v", "SELECT count(*) AS n FROM t")
         gallery.arrive("v")

@@ -51,7 +51,7 @@ def follow_a_source(server: PennonProcess) -> None:
     }
 
     def rows(view: str) -> list[dict[str, Any]]:
-        found = made[view].to_arrow().to_pylist()
+        found = made[view].search().limit(1000).to_list()
         return sorted(({k: v for k, v in row.items() if not k.startswith("__")} for row in found), key=repr)
 
     def check(ids: list[int]) -> None:
