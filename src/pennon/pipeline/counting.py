@@ -38,12 +38,15 @@ def unpack_ids(text: str) -> Ids:
 
 
 def count(written: int, known: Ids, removed: Ids) -> Counts:
-    """Count rows: those that took the place of others of the same source row are neither new nor gone.
+    """Count rows: as many as took the place of others of the same source row are neither new nor gone.
 
     Args:
         written: How many rows were written.
         known: Of those, the source rows of the ones that may have been there before.
         removed: The source rows of the rows that were removed.
     """
-    updated = int(np.isin(known, removed).sum())
-    return Counts(written - updated, updated, int((~np.isin(removed, known)).sum()))
+    after, rows_after = np.unique(known, return_counts=True)
+    before, rows_before = np.unique(removed, return_counts=True)
+    _, at_after, at_before = np.intersect1d(after, before, assume_unique=True, return_indices=True)
+    updated = int(np.minimum(rows_after[at_after], rows_before[at_before]).sum())
+    return Counts(written - updated, updated, len(removed) - updated)

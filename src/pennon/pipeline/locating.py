@@ -67,14 +67,18 @@ def lower_bounds(values_at: Callable[[Ids], Ids], count: int, wanted: Ids) -> Id
     while (active := np.flatnonzero(low < high)).size:
         turn += 1
         guess = _guess(number[active], low[active], high[active], below[active], above[active], turn)
-        for step in (0, -1, 1):
-            place = guess + step
-            fits = (place >= low[active]) & (place < high[active])
-            at, which = place[fits], active[fits]
-            values = values_at(at)
-            reaches = values >= number[which]
-            high[which[reaches]], above[which[reaches]] = at[reaches], values[reaches]
-            low[which[~reaches]], below[which[~reaches]] = at[~reaches] + 1, values[~reaches]
+        # One look at three neighbours: where values are dense, it settles the matter.
+        places = np.stack([guess - 1, guess, guess + 1])
+        fits = (places >= low[active]) & (places < high[active])
+        values = np.zeros_like(places)
+        values[fits] = values_at(places[fits])
+        reaches = values >= number[active]
+        for row in (2, 1, 0):
+            found = fits[row] & reaches[row]
+            high[active[found]], above[active[found]] = places[row][found], values[row][found]
+        for row in (0, 1, 2):
+            found = fits[row] & ~reaches[row]
+            low[active[found]], below[active[found]] = places[row][found] + 1, values[row][found]
     answer[inside] = low
     return answer
 

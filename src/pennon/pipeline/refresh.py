@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
+from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
 from pennon.catalog import tables, views
 from pennon.core.identifiers import format_identifier, new_id
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.worker")
 
-#: So often is planned anew when another refresh of the view was faster.
+#: So often is planned anew when another refresh of the view, or a clean-up of its sources, was faster.
 _ROUNDS = 5
 
 
@@ -64,16 +64,22 @@ class Refresh:
             self._lease.check()
             self.phase = "plan"
             plan = Planner(self._tools, table, spec).plan()
-            self._pin(plan)
-            self._tell(plan)
             try:
+                self._pin(plan)
+                self._tell(plan)
                 result = self._carry_out(plan, spec)
-            except OvertakenError:
-                logger.info("another refresh of %s was faster than job %s; planning anew", table.name, self._job.id)
+            except (OvertakenError, TableVersionNotFoundError) as passed:
+                logger.info("job %s plans the refresh of %s anew: %s", self._job.id, table.name, passed)
                 continue
-            self._unpin(plan)
+            except LeaseLostError:
+                raise  # whoever has the job now needs the pins
+            except Exception:
+                self._release_pins(plan)
+                raise
+            self._release_pins(plan)
             return result
-        raise JobFailedError("commit", "Overtaken", "Other refreshes of the view were faster, again and again.")
+        message = "Other refreshes of the view were faster, or clean-ups of its sources, again and again."
+        raise JobFailedError("commit", "Overtaken", message, retryable=True)
 
     def _carry_out(self, plan: RefreshPlan, spec: dict[str, Any]) -> dict[str, Any]:
         if plan.mode == "no_op":
@@ -121,12 +127,13 @@ class Refresh:
         for read in plan.reads:
             pins.pin(self._tools.places.folder(read.table.location), plan.table.id, read.dataset.version)
 
-    def _unpin(self, plan: RefreshPlan) -> None:
-        """Give up the versions that the view came from before."""
+    def _release_pins(self, plan: RefreshPlan) -> None:
+        """Give up the versions of sources that the view does not hold, as the catalog has it now."""
+        view = self._tools.database.read(lambda connection: views.find(connection, plan.table.id))
+        held = view.watermark.versions if view is not None and view.watermark is not None else {}
         for read in plan.reads:
             folder = self._tools.places.folder(read.table.location)
-            needed = [other.dataset.version for other in plan.reads if other.table.id == read.table.id]
-            pins.release(folder, plan.table.id, keep=needed)
+            pins.release(folder, plan.table.id, keep=[held[read.table.id]] if read.table.id in held else [])
 
     def _tell(self, plan: RefreshPlan) -> None:
         rows = plan.rows

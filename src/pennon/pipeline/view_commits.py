@@ -92,12 +92,12 @@ class ViewCommitter:
                     gone.append(fragment_id)
                 else:
                     updated.append(left)
-        if not (gone or updated or new):
-            return None
+        fragments = [fragment.metadata() for fragment in new]
+        if not gone and not updated:
+            # Lance looks up every row that an update brings; what only comes needs none of that.
+            return lance.LanceOperation.Append(fragments) if fragments else None
         return lance.LanceOperation.Update(
-            removed_fragment_ids=gone,
-            updated_fragments=updated,
-            new_fragments=[fragment.metadata() for fragment in new],
+            removed_fragment_ids=gone, updated_fragments=updated, new_fragments=fragments
         )
 
     def _places(self, dataset: Any) -> list[tuple[int, Ids]]:

@@ -45,7 +45,7 @@ def needs_of(spark: SparkSession, query: str, schemas: Mapping[str, pa.Schema]) 
     A session of Spark Connect does not show its plans: there, every table is needed whole.
     """
     session: Any = spark
-    if not hasattr(session, "_jsparkSession"):
+    if not shows_plans(session):
         return {name: Need(tuple(schema.names)) for name, schema in schemas.items()}
     try:
         stand_ins = {_stand_in(session, name, schema): name for name, schema in schemas.items()}
@@ -60,6 +60,11 @@ def needs_of(spark: SparkSession, query: str, schemas: Mapping[str, pa.Schema]) 
     sources: Any = session._jvm.org.apache.spark.sql.execution.datasources  # noqa: SLF001 (nor tells what it means)
     strategy = getattr(getattr(sources, "DataSourceStrategy$"), "MODULE$")
     return {name: _need(schemas[name], found, strategy) for name, found in uses.items()}
+
+
+def shows_plans(spark: SparkSession) -> bool:
+    """Tell whether a session is one of this process, and not of a Connect server."""
+    return hasattr(spark, "_jsparkSession")
 
 
 def _stand_in(session: Any, name: str, schema: pa.Schema) -> int:

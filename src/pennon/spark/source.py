@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pennon.spark.writing import LanceWriter
 
 
+#: Options that choose what is read, and that a write cannot follow.
+_OF_READS = ("branch", "version", "tag", "columns", "row_ids", "filter")
+
+
 class LanceSource(DataSource):
     """Tables of a server, or versions of tables whose place is known."""
 
@@ -63,6 +67,9 @@ class LanceSource(DataSource):
         """Return what writes rows of a schema, after those of the table or in their place."""
         from pennon.spark.writing import LanceWriter
 
+        chosen = [name for name in _OF_READS if self.options.get(name)]
+        if chosen:
+            raise InvalidInputError(f"The option {chosen[0]!r} is for reading: what is written is the newest of main.")
         return LanceWriter.prepare(
             Address.from_options(self.options),
             schema,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 
 from pennon.core.identifiers import Identifier
-from pennon.spark.needs import needs_of
+from pennon.spark.needs import needs_of, shows_plans
 from pennon.spark.session import create_view
 from pennon.spark.snapshot import Snapshot
 from pennon.spark.tables import Address, parse_name
@@ -51,8 +51,9 @@ def sql(spark: SparkSession, query: str, tables: Mapping[str, Snapshot] | None =
             create_view(spark, name, known, columns=needs[name].columns, filter=needs[name].filter)
         return spark.sql(text)
     finally:
-        for name in snapshots:
-            spark.catalog.dropTempView(name)
+        if shows_plans(spark):  # a Connect server looks for the views only when the frame is used
+            for name in snapshots:
+                spark.catalog.dropTempView(name)
 
 
 def _find(

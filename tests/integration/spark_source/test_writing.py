@@ -160,6 +160,14 @@ def test_rows_that_do_not_fit_are_refused_with_the_reason(shop: Shop, select: st
     assert (shop.open("t").version, shop.data_files("t")) == (1, before)
 
 
+@pytest.mark.parametrize("option", ["branch", "version", "tag", "columns"])
+def test_options_of_reads_are_refused(shop: Shop, option: str) -> None:
+    shop.create("t", numbers(10))
+    with pytest.raises(PySparkException, match=f"option '{option}' is for reading"):
+        shop.save(shop.spark.range(10), "t", **{option: "1"})
+    assert shop.open("t").version == 1
+
+
 def test_floats_are_rounded_only_where_that_is_allowed(shop: Shop) -> None:
     halves = pa.array([1.5, None], pa.float32()).cast(pa.float16())
     shop.create("t", pa.table({"id": pa.array([0, 1]), "half": halves}))

@@ -64,6 +64,22 @@ def test_versions_that_a_view_needs_survive_a_clean_up(lab: Lab) -> None:
     assert [pin.version for pin in pins.pins(folder)] == [done["source_version"]]
 
 
+def test_failed_refresh_keeps_only_the_version_that_the_view_holds(lab: Lab) -> None:
+    @pennon.chunker
+    def never(a: int) -> Iterator[int]:
+        if a == 99:
+            raise ValueError("no")
+        yield a
+
+    lab.create("kept", rows(0, 5))
+    lab.view("kept_view", {"source": "kept", "columns": ["id"]}, never)
+    held = lab.refresh("kept_view").result["source_version"]
+    lab.change("kept", lambda dataset: dataset.update({"a": "99"}, where="id = 1"))
+    assert lab.refresh("kept_view").failure["message"].endswith("ValueError: no")
+    folder = lab.house.places.folder(lab.table("kept").location)
+    assert [pin.version for pin in pins.pins(folder)] == [held]
+
+
 def test_version_that_is_gone_makes_the_view_be_computed_anew(lab: Lab) -> None:
     view = doubled(lab, "gone")
     lab.refresh(view)
