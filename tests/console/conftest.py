@@ -33,7 +33,7 @@ class OpenScreen(Protocol):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("views"))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.spark import QUICK_DRIVER
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,7 +54,11 @@ _EXPORT = re.compile(r"export (?P<name>\w+)=")
 SECONDS = 180
 STOP_SECONDS = 60
 #: Spark starts while the page is still at its beginning.
-WITH_WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true"}
+WITH_WORKER = {
+    "PENNON_WORKERS": "1",
+    "PENNON_WORKER_WARM": "true",
+    "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),
+}
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,7 @@ def needs_worker(path: Path) -> bool:
 
 
 def as_parameter(path: Path) -> Any:
-    marks = [pytest.mark.xdist_group("spark")] if needs_worker(path) else []
+    marks = [pytest.mark.xdist_group("views")] if needs_worker(path) else []
     return pytest.param(path, marks=marks, id=str(path.relative_to(ROOT)))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WANTED = {"deduplication", "document-chunking", "images", "text-embeddings"}
 LARGEST_BYTES = 50_000
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("views")
 
 
 def test_every_example_is_there() -> None:

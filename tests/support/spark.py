@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
 WORKER = {
     "PENNON_WORKERS": "1",
     "PENNON_WORKER_WARM": "true",
+    "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),
     "PENNON_AUTO_BACKFILL_SECONDS": "0.5",
     "PENNON_AUTO_REFRESH_SECONDS": "0.5",
 }

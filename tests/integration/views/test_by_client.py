@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pennon.client import Connection, Table, View
     from tests.support.server import PennonProcess
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("views")
 
 SECONDS = 120.0
 

@@ -130,6 +130,8 @@ class World:
         newest = self.lab.version(self.name)
         version = max(newest - 1 - number % 4, 1)
         with suppress(TableVersionNotFoundError):  # it may have been cleaned up
+            if "spare" in self.lab.dataset(self.name, version).schema.names:
+                return  # the views' column was being made anew
             self.lab.namespace.restore_table(RestoreTableRequest(id=[self.name], version=version))
 
     def _overwrite(self, number: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.views.refresh.faults import STEPS
@@ -13,6 +14,13 @@ from tests.integration.views.refresh.lab import Lab
 from tests.integration.views.refresh.model import World
 
 _names = itertools.count()
+#: Examples take seconds: one that fails is told as it is.
+QUIETLY: Any = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "database": None,
+    "phases": [Phase.explicit, Phase.generate],
+}
 
 EVENTS = st.tuples(st.sampled_from(World.EVENTS), st.integers(0, 100))
 ROUNDS = st.lists(
@@ -32,14 +40,14 @@ def play(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
     world.check_files()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=12, **QUIETLY)
 @given(rounds=ROUNDS)
 def test_views_equal_what_computing_them_anew_gives(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
     play(lab, rounds)
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=100, **QUIETLY)
 @given(rounds=ROUNDS)
 def test_views_equal_what_computing_them_anew_gives_for_long(
     lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]
