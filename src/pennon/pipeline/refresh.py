@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableVersionNotFoundError
 
-from pennon.catalog import tables, views
+from pennon.catalog import tables, transactions, views
 from pennon.core.identifiers import format_identifier, new_id
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.pipeline.computation import Computation, Computed
@@ -20,9 +20,13 @@ from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.rounds import JobFailedError
 from pennon.pipeline.view_commits import OvertakenError, ViewCommitter
 from pennon.views import pins
+from pennon.views.definition import Definition
+from pennon.views.drafting import merged_sources
 from pennon.views.planning import Planner, RefreshPlan
+from pennon.views.widening import widen
 
 if TYPE_CHECKING:
+    from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.pipeline.tools import Tools
 
@@ -63,6 +67,7 @@ class Refresh:
         for _ in range(_ROUNDS):
             self._lease.check()
             self.phase = "plan"
+            self._widen(table)
             plan = Planner(self._tools, table, spec).plan()
             try:
                 self._pin(plan)
@@ -80,6 +85,26 @@ class Refresh:
             return result
         message = "Other refreshes of the view were faster, or clean-ups of its sources, again and again."
         raise JobFailedError("commit", "Overtaken", message, retryable=True)
+
+    def _widen(self, table: Table) -> None:
+        """Give a view that shows all columns of its source those that are new, if they are to be followed."""
+        view = self._tools.database.read(lambda connection: views.find(connection, table.id))
+        definition = Definition.from_json(view.definition) if view is not None else None
+        if view is None or definition is None or view.on_schema_change != "rebuild" or not definition.all_columns:
+            return
+        source = self._table(definition.sources[0].table_id)
+        dataset = self._tools.datasets.at(source, "", definition.sources[0].version)
+        wider, lacking = widen(definition, source, dataset, self._tools.datasets.at(table, "", None).schema)
+        if not len(lacking):
+            return
+
+        def note(connection: Connection) -> str:
+            now = views.find(connection, table.id)
+            views.redefine(connection, table.id, wider.to_json(), merged_sources(wider), now.watermark if now else None)
+            properties = {"operation": "Refresh", "principal": self._job.submitted_by, "job_id": self._job.id}
+            return transactions.record(connection, "Refresh", table.identifier, properties)
+
+        self._tools.writer.change(table, "", note, lambda newest: newest.add_columns(lacking))
 
     def _carry_out(self, plan: RefreshPlan, spec: dict[str, Any]) -> dict[str, Any]:
         if plan.mode == "no_op":

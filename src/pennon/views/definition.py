@@ -81,6 +81,8 @@ class Definition:
     sources: tuple[Source, ...]
     #: Of a query that Lance evaluates, and the columns that a chunker's children have from their parent.
     columns: tuple[Column, ...] = ()
+    #: Whether all columns of the source were asked for, so that new ones of it belong to the view.
+    all_columns: bool = False
     where: str | None = None
     limit: int | None = None
     offset: int | None = None

@@ -37,10 +37,8 @@ class Opened:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that ``*`` stands for: of a view, without those that tie it to its own source."""
-        schema: pa.Schema = self.dataset.schema
-        hidden = HIDDEN if self.table.is_view else ()
-        return pa.schema([field for field in schema if field.name not in hidden])
+        """The columns that ``*`` stands for."""
+        return shown_schema(self.table, self.dataset)
 
     def source(self, columns: Iterable[str], name: str | None = None) -> Source:
         """Return the table as the source of a view that reads some of its columns."""
@@ -48,6 +46,12 @@ class Opened:
 
 
 Open = Callable[[TableUse], Opened]
+
+
+def shown_schema(table: Table, dataset: Any) -> pa.Schema:
+    """Return the columns of a table that ``*`` stands for: of a view, without those that tie it to its own source."""
+    hidden = HIDDEN if table.is_view else ()
+    return pa.schema([field for field in dataset.schema if field.name not in hidden])
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Sch
         engine="lance",
         sources=(source.source(columns_needed(source, columns, query.where, needs)),),
         columns=columns,
+        all_columns=query.columns is None and declared is None,
         where=query.where,
         limit=query.limit,
         offset=query.offset,

@@ -63,6 +63,7 @@ def draft_expansion(
         engine="lance",
         sources=(source.source(columns_needed(source, columns, query.where, _paths(kind, expansion))),),
         columns=columns,
+        all_columns=query.columns is None and kind == "chunker" and declared is None,
         where=query.where,
         limit=query.limit,
         offset=query.offset,

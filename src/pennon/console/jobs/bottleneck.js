@@ -47,7 +47,8 @@ export function bottleneck(job) {
   if (job.state === "pending")
     return job.waiting_for ? `It waits: ${lower(job.waiting_for)}` : "It waits for a worker.";
   if (job.state === "paused") return "It rests until it is resumed.";
-  if (job.state === "cancelled" && !job.started_ms) return "It was cancelled before it began.";
+  if (job.state === "cancelled" && !job.counters.rows_computed)
+    return `It was cancelled before ${job.started_ms ? "anything was computed" : "it began"}.`;
   if (job.failure) return `It ended in the phase "${job.failure.phase}": ${job.failure.message}`;
   const split = PARTS.map((part) => ({ ...part, value: job.counters[part.name] ?? 0 }));
   const busy = split.reduce((sum, part) => sum + part.value, 0);

@@ -120,6 +120,31 @@ def test_new_columns_do_what_the_view_was_made_for(lab: Lab, policy: str, outcom
         assert ended.result["mode"] == outcome
 
 
+def test_new_columns_become_columns_of_a_view_that_shows_all(lab: Lab) -> None:
+    lab.create("widening", rows(0, 5))
+    lab.view("wide", {"source": "widening"}, on_schema_change="rebuild")
+    lab.refresh("wide")
+    lab.change("widening", lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    done = lab.refresh("wide").result
+    assert (done["mode"], "'new'" in done["reason"]) == ("rebuild", True)
+    assert lab.rows("wide") == lab.rows("widening")
+    assert [row["new"] for row in lab.rows("wide", "id", "new")] == [0, 10, 20, 30, 40]
+    lab.append("widening", pa.table({"id": [9], "new": [7]}))
+    assert lab.refresh("wide").result["mode"] == "incremental"
+    assert lab.rows("wide") == lab.rows("widening")
+
+
+def test_new_column_whose_name_the_view_has_for_another_fails_the_refresh(lab: Lab) -> None:
+    lab.create("clashing", rows(0, 5))
+    lab.view("clash", {"source": "clashing"}, on_schema_change="rebuild")
+    lab.refresh("clash")
+    lab.change("clash", lambda dataset: dataset.add_columns(pa.field("new", pa.int32())))
+    lab.change("clashing", lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    failed = lab.refresh("clash").failure
+    assert (failed["type"], "'new'" in failed["message"]) == ("TableSchemaValidationError", True)
+    assert len(lab.rows("clash")) == 5
+
+
 def test_column_that_went_fails_the_refresh_and_names_it(lab: Lab) -> None:
     view = doubled(lab, "lacking")
     lab.refresh(view)
