@@ -47,9 +47,9 @@ def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonP
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """A browser for all tests."""
+    """A browser for all tests here. It ends with them: as long as it runs, no other test can have an event loop."""
     with chromium() as running:
         yield running
 

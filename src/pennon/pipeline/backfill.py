@@ -199,8 +199,11 @@ class Backfill:
         self, session: Session, shipped: Shipped | None, current: Round, task: FillTask, watch: Watch
     ) -> None:
         """Run tasks side by side, and commit what they finish."""
+        current.checkpoints.start(task.run)
+        stop = partial(current.checkpoints.stop, task.run)
         run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=shipped)
-        wait(run, self._lease, watch.look, partial(current.checkpoints.stop, task.run))
+        wait(run, self._lease, watch.look, stop)
+        stop()
         try:
             run.results()
         except TaskError:

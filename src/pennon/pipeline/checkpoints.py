@@ -127,13 +127,23 @@ class Checkpoints:
             if name.startswith(_FAILURE):
                 self._folder.remove(f"{self._path}/receipts/{name}")
 
+    def start(self, run: str) -> None:
+        """Let the tasks of a run compute, and those of no other: a driver that died could not stop its own."""
+        for file in list(self._folder.files(f"{self._path}/runs")):
+            self._folder.remove(file.path)
+        self._folder.replace(self._run_path(run), b"")
+
     def stop(self, run: str) -> None:
         """Tell the tasks of a run to compute nothing more."""
-        self._folder.replace(self._stop_path(run), b"")
+        self._folder.remove(self._run_path(run))
 
     def is_stopped(self, run: str) -> bool:
-        """Tell whether the tasks of a run are to compute nothing more."""
-        return self._folder.stat(self._stop_path(run)) is not None
+        """Tell whether the tasks of a run are to compute nothing more.
+
+        What is looked for is a sign to go on: one to stop would have to be kept for as long as Spark may still start a
+        task that it was told to cancel, which is seconds after its driver has forgotten it.
+        """
+        return self._folder.stat(self._run_path(run)) is None
 
     def forget_unusable(self, data: str, *, errors: bool) -> None:
         """Remove receipts whose file is not among the data any more and, if so asked, what tells of errors."""
@@ -159,12 +169,12 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove everything."""
-        for place in ("parts", "receipts", "stops"):
+        for place in ("parts", "receipts", "runs"):
             for file in list(self._folder.files(f"{self._path}/{place}")):
                 self._folder.remove(file.path)
 
-    def _stop_path(self, run: str) -> str:
-        return f"{self._path}/stops/{run}"
+    def _run_path(self, run: str) -> str:
+        return f"{self._path}/runs/{run}"
 
     def _receipt_path(self, signature: str) -> str:
         return f"{self._path}/receipts/{self.receipt_name(signature)}"
