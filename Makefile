@@ -11,7 +11,7 @@ WORKERS ?= 3
 PYTEST_ARGS ?=
 # The programs among the files in benchmarks/; the others are parts of them.
 BENCHMARKS ?= benchmarks/metadata.py benchmarks/data.py benchmarks/backfill.py \
-	benchmarks/views.py
+	benchmarks/views.py benchmarks/source.py
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
