@@ -12,37 +12,21 @@ import os
 import signal
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfills import CASES, GOALS, METRICS, PEER_SECONDS, ROWS, Bench, Plan
+from jobs import parse_options
 from report import UNSTEADY
 from servers import BenchmarkError
-from stage import choose, say
+from stage import say
 from verdicts import Findings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
+
 
 _FEWEST_ROWS = 1_000
-
-
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument(
-        "--only", type=partial(choose, CASES), default=list(CASES), metavar="CASE,...", help=", ".join(CASES)
-    )
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large table; others have no more")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up; the medians count")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    parser.add_argument("--folder", type=Path, help="where to work; a temporary folder by default")
-    chosen = parser.parse_args(given)
-    if chosen.rounds < 1 or chosen.rows < _FEWEST_ROWS:
-        parser.error(f"rounds start at 1, rows at {_FEWEST_ROWS:,}")
-    return chosen
 
 
 def footer(options: argparse.Namespace) -> list[str]:
@@ -62,7 +46,7 @@ def footer(options: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Run the benchmark and print the report."""
-    options = arguments()
+    options = parse_options(__doc__, CASES, rows=ROWS, fewest=_FEWEST_ROWS, others="have no more")
     # The server is in a session of its own: without the clean-up it would outlive this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ.setdefault("LANCE_LOG", "error")  # else each commit of the loop is called unstable

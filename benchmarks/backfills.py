@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,8 @@ import features
 from columns import Copy, Managed
 from family import Family
 from handwritten import Loop
-from servers import PENNON, BenchmarkError, start
+from jobs import TIMES, await_spark
+from servers import PENNON, start
 from stage import say
 from verdicts import Goal
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from columns import Filled
     from features import Feature
-    from servers import Server
     from verdicts import Findings
 
 LOOP = "loop"
@@ -37,7 +36,6 @@ _SLOW_CALLS = 50  # of a fragment
 _SMALL_ROWS = 1_000
 _SMALL_ROUNDS = 10
 _NEVER = 1e9
-_WARM_SECONDS = 180.0
 _ALIKE = 1.02  # sizes of the same content
 
 METRICS = {
@@ -48,10 +46,7 @@ METRICS = {
     "preflight": "tried ms",
     "committed": "commit ms",
     "done": "done ms",
-    "read": "read s",
-    "udf": "udf s",
-    "write": "write s",
-    "commit": "commit s",
+    **TIMES,
 }
 GOALS = (
     Goal("embedding", "seconds", 1.2, LOOP),
@@ -87,7 +82,7 @@ class Bench:
             stack.callback(self._server.stop)
             stack.callback(Family(self._server).resume)
             self._loop = stack.enter_context(Loop())
-            _await_spark(self._server)
+            await_spark(self._server)
             self._stack = stack.pop_all()
         return self
 
@@ -189,12 +184,3 @@ CASES: dict[str, Callable[[Bench, str], None]] = {
 def _calm() -> None:
     """Have what was written so far on the disk, so that its time is nobody's."""
     os.sync()
-
-
-def _await_spark(server: Server) -> None:
-    deadline = time.monotonic() + _WARM_SECONDS
-    while "Spark is warm" not in server.log.read_text(errors="replace"):
-        server.check()
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"Spark was not warm within {_WARM_SECONDS:.0f} s:\n{server.last_words()}")
-        time.sleep(0.1)

@@ -8,7 +8,6 @@ was given a row. Nothing here asserts a time: the exit code is 0 unless somethin
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -22,13 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from family import Family
+from jobs import TIMES, await_spark, parse_options
 from report import UNSTEADY
 from servers import PENNON, BenchmarkError, start
-from stage import choose, say
+from stage import say
 from verdicts import Findings, Goal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from servers import Server
 
@@ -36,17 +36,13 @@ ROWS = 5_000_000
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 REBUILD, SMALLEST = "rebuild", "smallest"
 _FRAGMENT_ROWS = 1_000_000
-_FEWEST_ROWS = 100_000
-_WARM_SECONDS = 180.0
 _SAME_CHANGE = 10_000
+_FEWEST_ROWS = 100_000
 
 METRICS = {
     "seconds": "seconds",
     "called": "called",
-    "read": "read s",
-    "udf": "udf s",
-    "write": "write s",
-    "commit": "commit s",
+    **TIMES,
 }
 GOALS = (
     Goal("inserted-1%", "seconds", 0.1, REBUILD),
@@ -223,35 +219,9 @@ def _rows(start_: int, count: int) -> pa.Table:
     return pa.table({"id": ids, "x": chance.random(count), "y": chance.random(count)})
 
 
-def _await_spark(server: Server) -> None:
-    deadline = time.monotonic() + _WARM_SECONDS
-    while "Spark is warm" not in server.log.read_text(errors="replace"):
-        server.check()
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"Spark was not warm within {_WARM_SECONDS:.0f} s:\n{server.last_words()}")
-        time.sleep(0.1)
-
-
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument(
-        "--only", type=partial(choose, CASES), default=list(CASES), metavar="CASE,...", help=", ".join(CASES)
-    )
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the large table; others in proportion")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up; the medians count")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    parser.add_argument("--folder", type=Path, help="where to work; a temporary folder by default")
-    chosen = parser.parse_args(given)
-    if chosen.rounds < 1 or chosen.rows < _FEWEST_ROWS:
-        parser.error(f"rounds start at 1, rows at {_FEWEST_ROWS:,}")
-    return chosen
-
-
 def main() -> int:
     """Run the benchmark and print the report."""
-    options = arguments()
+    options = parse_options(__doc__, CASES, rows=ROWS, fewest=_FEWEST_ROWS, others="in proportion")
     # The server is in a session of its own: without the clean-up it would outlive this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     from pennon.client import JobError
@@ -260,7 +230,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pennon-views-", dir=options.folder, ignore_cleanup_errors=True) as folder:
         server = start(PENNON, Path(folder), {"PENNON_WORKER_WARM": "true"})
         try:
-            _await_spark(server)
+            await_spark(server)
             bench = Bench(server, findings, options.rows, options.rounds)
             for name in options.only:
                 say(f"{name} (load {os.getloadavg()[0]:.1f})")

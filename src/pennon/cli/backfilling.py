@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pennon.cli.job_options import ClusterOption, ConcurrencyOption, PriorityOption, TimeoutOption, WaitOption
 from pennon.cli.jobs import follow
 from pennon.cli.names import parse_table, table_route
 from pennon.cli.output import Form, FormOption, note, show, table_of
@@ -32,20 +33,13 @@ def backfill(
         "default"
     ),
     cascade: Annotated[bool, typer.Option("--cascade", help="First fill the columns it is computed from.")] = False,
-    priority: Annotated[int, typer.Option("--priority", help="Jobs with a higher one go first.")] = 0,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Time after which the server ends the job.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Tasks at the same time, at most.")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", metavar="NAME", help="The Spark to use, as the server's settings name it."),
-    ] = None,
+    priority: PriorityOption = 0,
+    timeout: TimeoutOption = None,
+    concurrency: ConcurrencyOption = None,
+    cluster: ClusterOption = None,
     branch: BranchOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+    wait: WaitOption = True,
     output: FormOption = Form.TABLE,
 ) -> None:
     """Have a column filled by its function, and wait for it; what is up to date is not computed again.

@@ -9,6 +9,7 @@ import typer
 
 from pennon.cli.asking import confirm
 from pennon.cli.examples import examples
+from pennon.cli.job_options import ClusterOption, ConcurrencyOption, PriorityOption, TimeoutOption, WaitOption
 from pennon.cli.jobs import follow
 from pennon.cli.names import namespace_route, parse_name, parse_table, spell
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
@@ -45,7 +46,6 @@ ViewArgument = Annotated[
 ScheduleOption = Annotated[
     str | None, typer.Option("--schedule", metavar="CRON", help="When it is refreshed, such as '0 3 * * *', in UTC.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]
 
 
 @app.callback()
@@ -145,17 +145,10 @@ def refresh(
     src_version: Annotated[
         int | None, typer.Option("--src-version", min=1, help="Version of the source that it shall hold.")
     ] = None,
-    priority: Annotated[int, typer.Option("--priority", help="Jobs with a higher one go first.")] = 0,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Time after which the server ends the job.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Tasks at the same time, at most.")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", metavar="NAME", help="The Spark to use, as the server's settings name it."),
-    ] = None,
+    priority: PriorityOption = 0,
+    timeout: TimeoutOption = None,
+    concurrency: ConcurrencyOption = None,
+    cluster: ClusterOption = None,
     wait: WaitOption = True,
     output: FormOption = Form.TABLE,
 ) -> None:

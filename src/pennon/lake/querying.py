@@ -56,7 +56,7 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     if not near or not _is_plain(query) or limit == 0:
         with typed_errors():
             return build_scanner(dataset, query).to_reader()
-    if _asks_for_few(query) and _names_columns(dataset, query):
+    if asks_for_few_rows(query) and _names_columns(dataset, query):
         places = _places(query)
         if handle.head.holds(places):
             return read_head(handle.head, query)
@@ -74,9 +74,9 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
 
 
 def is_in_head(handle: Handle, query: Query) -> bool:
-    """Tell whether a query is answered by first rows of a table that are known to be small."""
-    few = _is_plain(query) and _asks_for_few(query) and handle.known_head is not None
-    return few and _names_columns(handle.dataset, query) and handle.head.holds(_places(query))
+    """Tell whether a query for a few rows is answered by first rows of a table that are known to be small."""
+    head = handle.known_head
+    return head is not None and _names_columns(handle.dataset, query) and head.holds(_places(query))
 
 
 def read_head(head: Head, query: Query) -> Any:
@@ -85,8 +85,9 @@ def read_head(head: Head, query: Query) -> Any:
         return head.take(_places(query), query.columns).to_reader()  # type: ignore[arg-type]  # names, as was asked
 
 
-def _asks_for_few(query: Query) -> bool:
-    return 0 < (_limit(query.k) or 0) <= _FEW_ROWS
+def asks_for_few_rows(query: Query) -> bool:
+    """Tell whether a query is answered by a few rows as they stand in the table."""
+    return _is_plain(query) and 0 < (_limit(query.k) or 0) <= _FEW_ROWS
 
 
 def _places(query: Query) -> range:

@@ -19,7 +19,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
-from pennon.lake.querying import Query, build_scanner, is_in_head, open_reader, read_head
+from pennon.lake.querying import Query, asks_for_few_rows, build_scanner, is_in_head, open_reader, read_head
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class QueryOperations(Operations):
     def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
         """Answer a query for a few rows of a table that is open; none when another one is asked."""
         query = parse_query(body)
+        if not asks_for_few_rows(query):
+            return None
         handle = self.house.datasets.opened(self._table(identifier), query.branch, query.version)
         if handle is None or not is_in_head(handle, query):
             return None

@@ -16,12 +16,13 @@ from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
 from pennon.lake.layout import branch_folder
 from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
+from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
 from pennon.pipeline.driving import prepare, task_count, wait
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
-from pennon.pipeline.fill_task import FillTask, Preflight, Source, Work
+from pennon.pipeline.fill_task import FillTask, Preflight, Work
 from pennon.pipeline.filling import Sizes, Target
 from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.rounds import JobFailedError, Round, group_units
@@ -112,7 +113,7 @@ class Backfill:
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
         checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
         open_committer = partial(FillCommitter, self._tools, self._lease, table, column, dataset, states)
-        source = Source(table.location, self._tools.places.options, self._job.branch, dataset.version)
+        source = Snapshot(table.location, self._tools.places.options, self._job.branch, dataset.version)
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pennon.functions.envelope import read_envelope
 from pennon.functions.policy import ErrorPolicy
+from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import runs_of
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.counting import Counts, Ids, unpack_ids
 from pennon.pipeline.derivation import Derivation, Item, Picked, Recipe, Slice
 from pennon.pipeline.driving import prepare, task_count, wait
-from pennon.pipeline.fill_task import Source, Work
+from pennon.pipeline.fill_task import Work
 from pennon.pipeline.filling import Sizes, Target
 from pennon.pipeline.fragments import NewFragment
 from pennon.pipeline.notices import Notices
@@ -238,12 +239,12 @@ class Computation:
             )
         return found.pop() if found else None
 
-    def _source(self) -> Source:
+    def _source(self) -> Snapshot:
         read = self._plan.reads[0]
-        return Source(read.table.location, self._tools.places.options, "", read.dataset.version)
+        return Snapshot(read.table.location, self._tools.places.options, "", read.dataset.version)
 
-    def _target(self) -> Source:
-        return Source(self._plan.table.location, self._tools.places.options, "", self._view.version)
+    def _target(self) -> Snapshot:
+        return Snapshot(self._plan.table.location, self._tools.places.options, "", self._view.version)
 
     def _sizes(self) -> Sizes:
         settings = self._tools.settings

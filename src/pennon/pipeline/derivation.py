@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pennon.pipeline.fill_task import Source, Work
+from pennon.lake.snapshots import Snapshot
+from pennon.pipeline.fill_task import Work
 from pennon.pipeline.filling import Meter, Pace, Sizes, forget_peak
 from pennon.views.definition import CHILD, SOURCE_ROW
 
@@ -87,8 +88,8 @@ class Recipe:
 class Derivation:
     """Derives rows of a view from groups of rows of its source, one group a task."""
 
-    source: Source
-    target: Source
+    source: Snapshot
+    target: Snapshot
     recipe: Recipe
     sizes: Sizes
     #: Tells the files and the notices of this run from those of others.
@@ -112,7 +113,7 @@ class Derivation:
 
 
 def guarded(
-    target: Source, run: str, number: int, abort: Callable[[], None], work: Callable[[], dict[str, Any]]
+    target: Snapshot, run: str, number: int, abort: Callable[[], None], work: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Do the work of a task; when it fails, remove what it wrote, and tell what no second attempt would change."""
     from pennon.lake.places import open_folder

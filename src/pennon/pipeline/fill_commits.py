@@ -19,6 +19,7 @@ from pennon.lake.fills import NO_ROW, FragmentFill, FragmentState, Segment, sign
 from pennon.lake.layout import branch_folder
 from pennon.lake.planning import live_rows
 from pennon.lake.spans import NOTHING, as_spans, count_rows, mask_of, numbers_of, runs_of, spans_of
+from pennon.pipeline.committing import commit_beside_others
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pennon.lake.planning import Unit
     from pennon.pipeline.lease import Lease
     from pennon.pipeline.tools import Tools
-
-_ATTEMPTS = 20
 
 Finished = tuple["Unit", dict[str, Any]]
 
@@ -88,21 +87,12 @@ class FillCommitter:
             kept[:], operation = self._build(dataset, finished, metadata)
             return operation
 
-        for attempt in range(_ATTEMPTS):
-            try:
-                written = self._tools.writer.commit(
-                    self._table,
-                    self._branch,
-                    lambda connection, version: self._record(connection, version, kept, metadata),
-                    build,
-                )
-            except ConcurrentModificationError:
-                if self._stopped is not None:
-                    raise self._stopped from None
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                break
+        def note(connection: Connection, version: int) -> str:
+            return self._record(connection, version, kept, metadata)
+
+        written = commit_beside_others(
+            lambda: self._tools.writer.commit(self._table, self._branch, note, build), lambda: self._stopped
+        )
         if written is not None:
             self._tools.queue.resume_running(self._lease.job)
         self._remove_unused(finished, kept)

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pennon.lake.layout import branch_folder
 from pennon.lake.planning import Unit
+from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import as_spans
 from pennon.pipeline.filling import Fragment, Meter, Pace, Sizes, Target, forget_peak, positions
 
@@ -21,34 +21,6 @@ if TYPE_CHECKING:
     from pennon.pipeline.filling import Compute, Errors
 
 _SAMPLE_ROWS = 3
-_CACHE_BYTES = 32 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Source:
-    """A version of a table, as an executor opens it."""
-
-    location: str
-    options: dict[str, str]
-    branch: str
-    version: int
-
-    @property
-    def home(self) -> str:
-        """Where the branch keeps its files."""
-        return f"{self.location}/{branch_folder(self.branch)}".rstrip("/")
-
-    def open(self) -> Any:
-        """Open the version."""
-        import lance
-
-        # Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
-        session = lance.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
-        options = self.options or None
-        if self.branch:
-            main = lance.dataset(self.location, storage_options=options, session=session)
-            return main.checkout_version((self.branch, self.version))
-        return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
 
 
 @dataclass(frozen=True)
@@ -65,7 +37,7 @@ class Work:
 class FillTask:
     """Fills groups of fragments, one group a task."""
 
-    source: Source
+    source: Snapshot
     work: Work
     sizes: Sizes
     checkpoint_path: str
@@ -137,7 +109,7 @@ def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
 class Preflight:
     """Loads a function on an executor and tries it on a few rows, before anything is written."""
 
-    source: Source
+    source: Snapshot
     work: Work
     unit: Unit
 

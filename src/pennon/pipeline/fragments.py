@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pennon.lake.places import open_folder
+from pennon.lake.data_files import DataFileWriter, WrittenFile
 from pennon.pipeline.locating import RISING_KEY
 from pennon.views.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
-    from pennon.pipeline.fill_task import Source
+    from pennon.lake.snapshots import Snapshot
 
-_FILE_BYTES = 1024 * 1024 * 1024
-_FILE_ROWS = 1024 * 1024
 _FILE_FIELDS = (
     "path",
     "fields",
@@ -52,85 +49,59 @@ class NewFragment:
         return FragmentMetadata(0, [DataFile(**self.file)], self.rows, None, None)
 
 
+class _Order:
+    """Notices whether the rows of a file are in the order of the source's."""
+
+    def __init__(self) -> None:
+        #: The source's row that the last row comes from; none when rows are not in its order.
+        self._last: int | None = -1
+
+    def see(self, rows: pa.RecordBatch) -> None:
+        """Look at the next rows."""
+        if self._last is not None:
+            sources = rows.column(SOURCE_ROW).to_numpy()
+            rises = sources[0] >= self._last and bool(np.all(sources[1:] >= sources[:-1]))
+            self._last = int(sources[-1]) if rises else None
+
+    def take(self) -> dict[str, str]:
+        """Say so of a file that ends here."""
+        last, self._last = self._last, -1
+        return {} if last is None else {RISING_KEY: SOURCE_ROW}
+
+
 class FragmentWriter:
     """Writes batches into files of a table, each of which becomes a fragment."""
 
-    def __init__(self, target: Source, names: list[str], mark: str, most_rows: int | None) -> None:
-        self._target = target
+    def __init__(self, target: Snapshot, names: list[str], mark: str, most_rows: int | None) -> None:
         self._dataset = target.open()
         self.schema = pa.schema([self._dataset.schema.field(name).remove_metadata() for name in names])
-        self._mark = mark
-        self._most_rows = most_rows or _FILE_ROWS
-        self._writer: Any = None
-        self._name = ""
-        #: The source's row that the last row comes from; none when rows are not in its order.
-        self._last: int | None = None
-        self._rows = self._bytes = 0
-        self._names: list[str] = []
+        version = self._dataset.data_storage_version
+        order = _Order() if SOURCE_ROW in self.schema.names else None
+        self._files = DataFileWriter(
+            target.home, target.options, self.schema, version, mark, most_rows, self._add_fragment, order
+        )
         self.fragments: list[NewFragment] = []
-        self.rows_written = self.bytes_written = 0
+        self.bytes_written = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows; a file is closed when it has rows or bytes enough."""
-        fitted = fit(batch, self.schema)
-        while fitted.num_rows:
-            if self._writer is None:
-                self._open()
-            piece = fitted.slice(0, self._most_rows - self._rows)
-            self._writer.write_batch(piece)
-            self._follow(piece)
-            self._rows += piece.num_rows
-            self._bytes += piece.nbytes
-            self.rows_written += piece.num_rows
-            if self._rows >= self._most_rows or self._bytes >= _FILE_BYTES:
-                self._close_file()
-            fitted = fitted.slice(piece.num_rows)
+        """Write rows, if they fit the schema."""
+        self._files.write(fit(batch, self.schema))
 
     def close(self) -> list[NewFragment]:
         """Finish the last file and return the fragments."""
-        self._close_file()
+        self._files.close()
         return self.fragments
 
     def abort(self) -> None:
         """Remove what was written."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
-        folder = open_folder(self._target.location, self._target.options)
-        for name in self._names:
-            folder.remove(f"data/{name}")
+        self._files.abort()
 
-    def _open(self) -> None:
-        from lance.file import LanceFileWriter
-
-        self._name = f"{self._mark}-{uuid.uuid4().hex}.lance"
-        self._names.append(self._name)
-        options: dict[str, Any] = {"storage_options": self._target.options} if self._target.options else {}
-        version = self._dataset.data_storage_version
-        path = f"{self._target.home}/data/{self._name}"
-        self._writer = LanceFileWriter(path, self.schema, version=version, **options)
-        self._rows = self._bytes = 0
-        self._last = -1 if SOURCE_ROW in self.schema.names else None
-
-    def _follow(self, piece: pa.RecordBatch) -> None:
-        """Notice when rows are not in the order of the source's."""
-        if self._last is not None:
-            sources = piece.column(SOURCE_ROW).to_numpy()
-            rises = sources[0] >= self._last and bool(np.all(sources[1:] >= sources[:-1]))
-            self._last = int(sources[-1]) if rises else None
-
-    def _close_file(self) -> None:
+    def _add_fragment(self, written: WrittenFile) -> None:
         from lance.fragment import DataFile
 
-        if self._writer is None:
-            return
-        writer, self._writer = self._writer, None
-        if self._last is not None:
-            writer.add_schema_metadata(RISING_KEY, SOURCE_ROW)
-        writer.close()
-        file = DataFile.create(self._dataset, self._name)
-        self.bytes_written += file.file_size_bytes or 0
-        self.fragments.append(NewFragment({name: _plain(getattr(file, name)) for name in _FILE_FIELDS}, self._rows))
+        file = DataFile.create(self._dataset, written.name)
+        self.bytes_written += written.size
+        self.fragments.append(NewFragment({name: _plain(getattr(file, name)) for name in _FILE_FIELDS}, written.rows))
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

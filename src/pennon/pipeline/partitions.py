@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pennon.lake.snapshots import Snapshot
 from pennon.pipeline.derivation import guarded
-from pennon.pipeline.fill_task import Source
 from pennon.pipeline.filling import Meter, Sizes, forget_peak
 from pennon.views.definition import Definition
 
@@ -33,8 +33,8 @@ _HELD_BYTES = 64 * 1024 * 1024
 class PartitionTask:
     """Runs a table function over partitions of a source; each task has those of one bucket."""
 
-    source: Source
-    target: Source
+    source: Snapshot
+    target: Snapshot
     definition: Definition
     function: bytes = field(repr=False)
     sizes: Sizes

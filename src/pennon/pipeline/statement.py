@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.field_paths import split_path
+from pennon.lake.snapshots import Snapshot
 from pennon.pipeline.derivation import guarded
-from pennon.pipeline.fill_task import Source
 from pennon.pipeline.filling import Meter, forget_peak
 from pennon.pipeline.session import accept_pandas
 from pennon.pipeline.tasks import ANSWERS, run_frame
-from pennon.spark import Snapshot, read
+from pennon.spark import read
 from pennon.views.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _KEPT_OUT = ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute")
 class WriteRows:
     """Writes the rows of a partition of a data frame as fragments of the view."""
 
-    target: Source
+    target: Snapshot
     names: tuple[str, ...]
     run: str
     most_rows: int | None

@@ -8,7 +8,6 @@ This module is imported by executors: nothing heavy is imported at its top, and 
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import threading
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pennon import __version__
 from pennon.pipeline.environment import Shipped, activate
+from pennon.spark.python_workers import spare_collection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +183,7 @@ def reported(work: Callable[[], Answer]) -> Answer:
     except Exception as error:  # noqa: BLE001 (it is raised again, in another form)
         raise _ReportedError(_MARK + _report(error)) from None
     finally:
-        _freeze()
+        spare_collection()
 
 
 def _report(error: Exception) -> str:
@@ -191,18 +191,6 @@ def _report(error: Exception) -> str:
     trace = "".join(traceback.format_exception(error))
     told = {"type": type(error).__name__, "message": str(error)[:_LONGEST_MESSAGE], "trace": trace[-_LONGEST_TRACE:]}
     return json.dumps(told)
-
-
-_frozen = False
-
-
-def _freeze() -> None:
-    """Take what a worker has loaded out of the garbage collector, once: Spark runs it in full after every task."""
-    global _frozen  # noqa: PLW0603 (once a process)
-    if not _frozen:
-        _frozen = True
-        gc.collect()
-        gc.freeze()
 
 
 _planning = threading.Lock()

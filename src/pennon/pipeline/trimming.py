@@ -8,10 +8,10 @@ from pennon.lake.places import open_folder
 from pennon.pipeline.fragments import FragmentWriter, NewFragment
 
 if TYPE_CHECKING:
-    from pennon.pipeline.fill_task import Source
+    from pennon.lake.snapshots import Snapshot
 
 
-def trim(fragments: list[NewFragment], most: int, target: Source, mark: str) -> list[NewFragment]:
+def trim(fragments: list[NewFragment], most: int, target: Snapshot, mark: str) -> list[NewFragment]:
     """Return fragments with the first rows of these; a file that has more than enough is written again."""
     folder = open_folder(target.location, target.options)
     kept: list[NewFragment] = []
@@ -26,7 +26,7 @@ def trim(fragments: list[NewFragment], most: int, target: Source, mark: str) -> 
     return kept
 
 
-def _head(fragment: NewFragment, rows: int, target: Source, mark: str) -> list[NewFragment]:
+def _head(fragment: NewFragment, rows: int, target: Snapshot, mark: str) -> list[NewFragment]:
     from lance.file import LanceFileReader
 
     options: dict[str, Any] = {"storage_options": target.options} if target.options else {}

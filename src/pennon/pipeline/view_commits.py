@@ -11,6 +11,7 @@ from lance_namespace.errors import ConcurrentModificationError
 from pennon.catalog import job_events, transactions, views
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
+from pennon.pipeline.committing import commit_beside_others
 from pennon.pipeline.counting import Counts, Ids, count
 from pennon.pipeline.locating import locate
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pennon.pipeline.lease import Lease
     from pennon.pipeline.tools import Tools
     from pennon.views.planning import RefreshPlan
-
-_ATTEMPTS = 20
 
 
 class OvertakenError(Exception):
@@ -49,16 +48,9 @@ class ViewCommitter:
         def note(connection: Connection, version: int) -> str:
             return self._note(connection, version, self._counts(written, known))
 
-        for attempt in range(_ATTEMPTS):
-            try:
-                done = self._tools.writer.commit(self._plan.table, "", note, build)
-            except ConcurrentModificationError:
-                if self._stopped is not None:
-                    raise self._stopped from None
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                break
+        done = commit_beside_others(
+            lambda: self._tools.writer.commit(self._plan.table, "", note, build), lambda: self._stopped
+        )
         if done is None:
             return self.advance(), Counts()
         self._tools.queue.resume_running(self._lease.job)

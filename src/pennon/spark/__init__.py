@@ -23,18 +23,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pennon.lake.snapshots import Snapshot
     from pennon.spark.session import create_view, read, register
-    from pennon.spark.snapshot import Snapshot
     from pennon.spark.statements import sql
 
 __all__ = ["Snapshot", "create_view", "read", "register", "sql"]
 
 _HOMES = {
-    "Snapshot": "snapshot",
-    "create_view": "session",
-    "read": "session",
-    "register": "session",
-    "sql": "statements",
+    "Snapshot": "pennon.lake.snapshots",
+    "create_view": "pennon.spark.session",
+    "read": "pennon.spark.session",
+    "register": "pennon.spark.session",
+    "sql": "pennon.spark.statements",
 }
 
 
@@ -43,4 +43,4 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pennon.lake.snapshots import Snapshot
 from pennon.spark.pushdown import translate
-from pennon.spark.snapshot import Snapshot
+from pennon.spark.python_workers import spare_collection
 from pennon.spark.types import arrow_schema, to_spark, width_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LanceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        _spare_collection()
+        spare_collection()
         if not isinstance(partition, Scan | Take):
             return  # what Spark makes of no partitions at all
         schema = arrow_schema(self._schema)
@@ -181,14 +181,3 @@ def _is_understood(dataset: Any, condition: str) -> bool:
     except (ValueError, OSError, RuntimeError):
         return False
     return True
-
-
-_frozen = False
-
-
-def _spare_collection() -> None:
-    """Keep the collection after each task from looking at all modules: it would take longer than the task."""
-    global _frozen  # noqa: PLW0603 (one for the process)
-    if not _frozen:
-        _frozen = True
-        gc.freeze()

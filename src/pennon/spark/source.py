@@ -10,8 +10,8 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from pyspark.sql.datasource import DataSource
 
 from pennon.core.errors import suggest
+from pennon.lake.snapshots import Snapshot
 from pennon.spark.row_ids import from_option
-from pennon.spark.snapshot import Snapshot
 from pennon.spark.tables import Address, check_options
 from pennon.spark.types import ROW_COLUMNS, spark_schema, width_of
 

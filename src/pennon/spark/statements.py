@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 
 from pennon.core.identifiers import Identifier
+from pennon.lake.snapshots import Snapshot
 from pennon.spark.needs import needs_of, shows_plans
 from pennon.spark.session import create_view
-from pennon.spark.snapshot import Snapshot
 from pennon.spark.tables import Address, parse_name
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableSchemaValidationError
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pennon.lake.data_files import DataFileWriter, WrittenFile
 from pennon.lake.places import open_folder
 from pennon.spark.tables import Address
 from pennon.spark.types import arrow_schema, check_writable, to_lance
@@ -21,22 +22,11 @@ if TYPE_CHECKING:
 
     from pennon.lake.folder import Folder
 
-_FILE_ROWS = 1024 * 1024
-_FILE_BYTES = 1024 * 1024 * 1024
 _FORMAT = "2.2"
 #: What the sign of a write says, a small file beside those it writes.
 _WRITING, _COMMITTING = b"writing", b"committing"
 #: What a commit raises that did not happen for sure.
 _REFUSALS = (LanceNamespaceError, ValueError)
-
-
-@dataclass(frozen=True)
-class WrittenFile:
-    """A file of rows."""
-
-    name: str
-    rows: int
-    size: int
 
 
 @dataclass
@@ -69,7 +59,7 @@ class LanceWriter(DataSourceArrowWriter):
     def __init__(self, target: Target, *, overwrite: bool, most_rows: int | None, rounding: bool) -> None:
         self._target = target
         self._overwrite = overwrite
-        self._most_rows = most_rows or _FILE_ROWS
+        self._most_rows = most_rows
         self._rounding = rounding
         self._mark = f"spark-{uuid.uuid4().hex}"
 
@@ -86,14 +76,25 @@ class LanceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a partition into files of their own."""
-        files = _Files(self._target, self._mark, self._sign, self._most_rows)
+        target, written = self._target, Written([])
+
+        def finished(file: WrittenFile) -> None:
+            written.files.append(file)
+            # Spark ends a cancelled task seconds later, when what it wrote is looked for no more.
+            if self._folder().stat(self._sign) is None:
+                raise RuntimeError("The write has ended without this task.")
+
+        files = DataFileWriter(
+            target.location, target.options, target.schema, target.format, self._mark, self._most_rows, finished
+        )
         try:
             for batch in iterator:
-                files.write(to_lance(batch, self._target.schema, rounding=self._rounding))
-            return Written(files.close())
+                files.write(to_lance(batch, target.schema, rounding=self._rounding))
+            files.close()
         except BaseException:
-            files.abort()
+            files.abort()  # another attempt may succeed and never know of it
             raise
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the files of all tasks as one version, and remove those of attempts that do not count."""
@@ -161,62 +162,6 @@ class LanceWriter(DataSourceArrowWriter):
 
     def _folder(self) -> Folder:
         return open_folder(self._target.location, self._target.options)
-
-
-class _Files:
-    """The files that one attempt of a task writes."""
-
-    def __init__(self, target: Target, mark: str, sign: str, most_rows: int) -> None:
-        self._target = target
-        self._folder = open_folder(target.location, target.options)
-        self._mark = mark
-        self._sign = sign
-        self._most_rows = most_rows
-        self._writer: Any = None
-        self._name = ""
-        self._rows = self._bytes = 0
-        self._written: list[WrittenFile] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        while batch.num_rows:
-            if self._writer is None:
-                self._open()
-            piece = batch.slice(0, self._most_rows - self._rows)
-            self._writer.write_batch(piece)
-            self._rows += piece.num_rows
-            self._bytes += piece.nbytes
-            if self._rows >= self._most_rows or self._bytes >= _FILE_BYTES:
-                self._finish()
-            batch = batch.slice(piece.num_rows)
-
-    def close(self) -> list[WrittenFile]:
-        if self._writer is not None:
-            self._finish()
-        return self._written
-
-    def abort(self) -> None:
-        """Remove what this attempt wrote: another one may succeed and never know of it."""
-        self._writer = None  # a file that is not closed never gets its name
-        for file in self._written:
-            self._folder.remove(f"data/{file.name}")
-
-    def _open(self) -> None:
-        from lance.file import LanceFileWriter
-
-        self._name = f"{self._mark}-{uuid.uuid4().hex}.lance"
-        target = self._target
-        options: dict[str, Any] = {"storage_options": target.options} if target.options else {}
-        path = f"{target.location}/data/{self._name}"
-        self._writer = LanceFileWriter(path, target.schema, version=target.format, **options)
-        self._rows = self._bytes = 0
-
-    def _finish(self) -> None:
-        writer, self._writer = self._writer, None
-        writer.close()
-        self._written.append(WrittenFile(self._name, self._rows, writer.size_bytes))
-        # Spark ends a cancelled task seconds later, when what it wrote is looked for no more.
-        if self._folder.stat(self._sign) is None:
-            raise RuntimeError("The write has ended without this task.")
 
 
 def _find_target(address: Address, rows: StructType, *, overwrite: bool) -> Target:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pennon.lake.local import LocalFolder
+from pennon.lake.snapshots import Snapshot
 from pennon.pipeline import locating
-from pennon.pipeline.fill_task import Source
 from pennon.pipeline.fragments import FragmentWriter
 from pennon.pipeline.locating import locate, lower_bounds
 from pennon.views.definition import SOURCE_ROW
@@ -59,7 +59,7 @@ def test_rows_are_found_whatever_their_order(
     sources = np.repeat(np.flatnonzero(random.random(4000) < 0.7), children)
     if order == "shuffled":
         random.shuffle(sources)
-    writer = FragmentWriter(Source(place, {}, "", dataset.version), schema.names, "refresh-test", 1000)
+    writer = FragmentWriter(Snapshot(place, {}, "", dataset.version), schema.names, "refresh-test", 1000)
     writer.write(pa.record_batch({SOURCE_ROW: sources, "value": np.arange(len(sources))}))
     new = [piece.metadata() for piece in writer.close()]
     lance.LanceDataset.commit(place, lance.LanceOperation.Append(new), read_version=dataset.version)

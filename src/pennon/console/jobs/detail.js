@@ -10,6 +10,7 @@ import { address, go, tableAddress } from "../router.js";
 import { mayWrite } from "../session.js";
 import { bottleneck, ratesOf, timeSplit } from "./bottleneck.js";
 import { progressOf, stateChip } from "./list.js";
+import { scrollingTable } from "../parts/lists.js";
 
 const ENDED = new Set(["done", "failed", "cancelled", "timed_out"]);
 const SHOWN_ERRORS = 20;
@@ -148,24 +149,7 @@ class JobView {
         h("span.spring"),
         copyButtons(() => this.errorRequest(names), "list errors"),
       ),
-      h(
-        "div.scroll",
-        { tabindex: "0", role: "region", "aria-label": "Rows that failed" },
-        h(
-          "table.list",
-          {},
-          h(
-            "thead",
-            {},
-            h(
-              "tr",
-              {},
-              columns.map((text) => h("th", { scope: "col" }, text)),
-            ),
-          ),
-          h("tbody", {}, rows),
-        ),
-      ),
+      scrollingTable("Rows that failed", columns, rows),
       this.errors.length === SHOWN_ERRORS ? h("p.muted.small", {}, `The first ${SHOWN_ERRORS} are shown.`) : null,
     );
   }
@@ -308,24 +292,7 @@ function eventTable(events) {
         h("td.small.wrap", {}, summary(event.data)),
       ),
     );
-  return h(
-    "div.scroll.events",
-    { tabindex: "0", role: "region", "aria-label": "Events" },
-    h(
-      "table.list",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          ["No.", "At", "Event", "Of", "Details"].map((text) => h("th", { scope: "col" }, text)),
-        ),
-      ),
-      h("tbody", {}, rows),
-    ),
-  );
+  return scrollingTable("Events", ["No.", "At", "Event", "Of", "Details"], rows, "div.scroll.events");
 }
 
 function summary(data) {

@@ -7,6 +7,7 @@ import { nothing } from "../parts/dialogs.js";
 import { copyButtons, pythonArguments } from "../parts/snippets.js";
 import { address, go, tableAddress } from "../router.js";
 import { progressBar } from "../parts/charts.js";
+import { scrollingTable } from "../parts/lists.js";
 
 const STATES = ["", "in_progress", "pending", "running", "paused", "done", "failed", "cancelled", "timed_out"];
 const REFRESH_MILLIS = 1500;
@@ -55,24 +56,7 @@ export function jobTable(jobs) {
     );
   });
   const heads = ["State", "Job", "Table", "Progress", "Rows", "Failed", "Submitted", "Took", "By"];
-  return h(
-    "div.scroll",
-    { tabindex: "0", role: "region", "aria-label": "Jobs" },
-    h(
-      "table.list",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          heads.map((text) => h("th", { scope: "col" }, text)),
-        ),
-      ),
-      h("tbody", {}, rows),
-    ),
-  );
+  return scrollingTable("Jobs", heads, rows);
 }
 
 /** The page of all jobs. */

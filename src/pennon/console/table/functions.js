@@ -8,6 +8,7 @@ import { shareBar } from "../parts/charts.js";
 import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
 import { address, go } from "../router.js";
 import { flatten } from "./schema.js";
+import { listTable } from "../parts/lists.js";
 
 const AT_ONCE = 5;
 const MODES = [
@@ -194,20 +195,7 @@ async function showErrors(table, at, button) {
         h("span.spring"),
         copyButtons(() => request, "list errors"),
       ),
-      h(
-        "table.list",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ["Row", "Error", "Message"].map((text) => h("th", { scope: "col" }, text)),
-          ),
-        ),
-        h("tbody", {}, rows),
-      ),
+      listTable(["Row", "Error", "Message"], rows),
     ),
   );
   button.disabled = true;

@@ -6,6 +6,7 @@ import { bytes, count, isText, isVector, percent } from "../format.js";
 import { askFor, nothing, toast } from "../parts/dialogs.js";
 import { progressBar } from "../parts/charts.js";
 import { copyButtons } from "../parts/snippets.js";
+import { scrollingTable } from "../parts/lists.js";
 
 const KINDS = [
   ["", "choose for me"],
@@ -92,24 +93,7 @@ function indexTable(table, indexes) {
     );
   });
   const heads = ["Name", "Type", "Columns", "Coverage", "Rows not covered", "Size", "State", ""];
-  return h(
-    "div.scroll",
-    { tabindex: "0", role: "region", "aria-label": "Indexes" },
-    h(
-      "table.list",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          heads.map((text) => (text ? h("th", { scope: "col" }, text) : h("td"))),
-        ),
-      ),
-      h("tbody", {}, rows),
-    ),
-  );
+  return scrollingTable("Indexes", heads, rows);
 }
 
 function createIndex(table) {

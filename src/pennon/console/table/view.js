@@ -7,6 +7,7 @@ import { askFor, toast } from "../parts/dialogs.js";
 import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
 import { address, go, tableAddress } from "../router.js";
 import { onView } from "../views.js";
+import { scrollingTable } from "../parts/lists.js";
 
 const STATES = {
   fresh: "It holds all that its sources hold.",
@@ -107,26 +108,7 @@ function sources(view) {
       h("td.wrap", {}, source.columns.join(", ")),
     );
   });
-  return h(
-    "div.scroll",
-    { tabindex: "0", role: "region", "aria-label": "Sources" },
-    h(
-      "table.list",
-      {},
-      h(
-        "thead",
-        {},
-        h(
-          "tr",
-          {},
-          ["Table", "Version in the view", "Newest", "Freshness", "Columns read"].map((text) =>
-            h("th", { scope: "col" }, text),
-          ),
-        ),
-      ),
-      h("tbody", {}, rows),
-    ),
-  );
+  return scrollingTable("Sources", ["Table", "Version in the view", "Newest", "Freshness", "Columns read"], rows);
 }
 
 function actions(table) {

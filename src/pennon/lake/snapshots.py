@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from pennon.lake.layout import branch_folder
+
 #: Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
 _CACHE_BYTES = 32 * 1024 * 1024
 
@@ -20,6 +22,11 @@ class Snapshot:
     branch: str = ""
     #: None means the newest.
     version: int | None = None
+
+    @property
+    def home(self) -> str:
+        """Where the branch keeps its files."""
+        return f"{self.location}/{branch_folder(self.branch)}".rstrip("/")
 
     def open(self) -> Any:
         """Open the version."""
