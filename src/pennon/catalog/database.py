@@ -28,6 +28,9 @@ class Connection(Protocol):
     def run(self, sql: LiteralString, *parameters: object) -> int:
         """Run a statement and return how many rows it changed."""
 
+    def take_turn(self, name: str) -> None:
+        """Wait for every other transaction that took a turn of this name to end."""
+
     def script(self, sql: str) -> None:
         """Run the statements of a migration."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,8 +19,10 @@ from pennon.catalog.database import Connection, Row, StillReferencedError, log_f
 
 Result = TypeVar("Result")
 
-_ATTEMPTS = 8
 _WAIT_SECONDS = 30.0
+# Work that met others is run again, after pauses that grow and differ: writers that met do not meet again and again.
+_ATTEMPTS = 16
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.5
 # A unique key is violated where work looked first and another was faster: run again, it sees what that one wrote.
 _TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 
@@ -43,6 +47,9 @@ class PostgresConnection:
 
     def run(self, sql: LiteralString, *parameters: object) -> int:
         return self._execute(sql, parameters).rowcount
+
+    def take_turn(self, name: str) -> None:
+        self._raw.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
 
     def script(self, sql: str) -> None:
         self._raw.execute(sql)
@@ -96,6 +103,8 @@ class PostgresDatabase:
             except _TRANSIENT as error:
                 if attempt == _ATTEMPTS - 1:
                     raise ServiceUnavailableError("The catalog is busy; try again.") from error
+                pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+                time.sleep(random.uniform(0, pause))  # noqa: S311 - nothing secret
         raise AssertionError("unreachable")
 
     def defer(self, work: Callable[[Connection], object]) -> None:

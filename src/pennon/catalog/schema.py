@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 # Keys are compared byte by byte in both databases, so that pages have one order everywhere.
 _KEY_TYPE = {"sqlite": "TEXT", "postgresql": 'TEXT COLLATE "C"'}
-_ADVISORY_LOCK = 0x50454E4E4F4E
 
 
 class SchemaError(Exception):
@@ -43,8 +42,7 @@ def migrate(database: Database, target: int | None = None) -> list[int]:
 
 
 def _apply(connection: Connection, dialect: str, wanted: int) -> list[int]:
-    if dialect == "postgresql":
-        connection.one("SELECT pg_advisory_xact_lock(?)", _ADVISORY_LOCK)
+    connection.take_turn("migration")
     current = _version(connection, dialect)
     if current > wanted:
         raise SchemaError(f"The catalog has schema version {current}, this Pennon knows {wanted}; upgrade Pennon.")

@@ -58,6 +58,9 @@ class SqliteConnection:
     def run(self, sql: LiteralString, *parameters: object) -> int:
         return self._execute(sql, parameters).rowcount
 
+    def take_turn(self, name: str) -> None:
+        pass  # one transaction writes at a time anyway
+
     def script(self, sql: str) -> None:
         # executescript() would commit first and so break the transaction a migration runs in.
         for statement in filter(str.strip, sql.split(";")):

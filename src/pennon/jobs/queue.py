@@ -198,6 +198,8 @@ class Queue:
         return self._database.write(lambda connection: change(connection, locked(connection, job_id)))
 
     def _claim(self, connection: Connection, worker: str, lease_seconds: float) -> Job | None:
+        # Two that claim at once would choose jobs of one target, and one of them in vain.
+        connection.take_turn("claim")
         now = self._now()
         while candidates := jobs.claimable(connection, now, _CANDIDATES):
             for candidate in candidates:
