@@ -45,6 +45,9 @@ class Database(Protocol):
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run work that only reads; each of its statements sees all that was committed before it."""
 
+    def stamp(self) -> Hashable:
+        """Return what differs from before once anything was written; none where telling that is not cheap."""
+
     def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
         """Return ``find(connection, *key)``, as of now; asking again costs less while nothing was written."""
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from lance_namespace.errors import ServiceUnavailableError
+from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 from psycopg import errors as pg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -59,6 +59,10 @@ class PostgresConnection:
             return self._raw.execute(_translate(sql), parameters)
         except pg.ForeignKeyViolation as error:
             raise StillReferencedError from error
+        except (psycopg.DataError, UnicodeEncodeError) as error:
+            raise InvalidInputError(
+                "A text holds characters, or a number has a size, that cannot be stored."
+            ) from error
 
 
 class PostgresDatabase:
@@ -88,6 +92,9 @@ class PostgresDatabase:
     def read(self, work: Callable[[Connection], Result]) -> Result:
         with self._connection() as connection:
             return work(PostgresConnection(connection))
+
+    def stamp(self) -> Hashable:
+        return None
 
     def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
         return self.read(lambda connection: find(connection, *key))

@@ -114,7 +114,8 @@ class SqliteDatabase:
         # Only the thread that opened the database, which runs the event loop of a server, remembers what it has seen.
         self._home = threading.get_ident()
         self._seen: dict[Any, Any] = {}
-        self._seen_at: int | None = None
+        self._seen_at: Hashable = None
+        self._version: Hashable = None
         self._looks_again = False
         self._looked = False
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -134,21 +135,26 @@ class SqliteDatabase:
         finally:
             self._idle.append(connection)
 
-    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+    def stamp(self) -> Hashable:
         if threading.get_ident() != self._home:
-            return self.read(lambda connection: find(connection, *key))
-        connection = self._own
+            return None
         # SQLite counts what other connections committed, and a reader commits nothing: an unchanged count means that
         # whatever this reader has seen is still so. Asking for it is cheaper than any query.
         if not self._looked:
-            (version,) = connection.one("PRAGMA data_version") or (None,)
-            if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
-                self._seen.clear()
-                self._seen_at = version
+            (self._version,) = self._own.one("PRAGMA data_version") or (None,)
             self._looked = self._looks_again
+        return self._version
+
+    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+        version = self.stamp()
+        if version is None:
+            return self.read(lambda connection: find(connection, *key))
+        if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+            self._seen_at = version
         known = self._seen.get((find, key), _UNSEEN)
         if known is _UNSEEN:
-            known = self._seen[find, key] = find(connection, *key)
+            known = self._seen[find, key] = find(self._own, *key)
         return known  # type: ignore[no-any-return]
 
     def look_again(self) -> None:

@@ -33,6 +33,9 @@ class Folder(Protocol):
     def stat(self, path: str) -> StoredFile | None:
         """Return what is known of a file, or none when there is none."""
 
+    def exists(self, path: str) -> bool:
+        """Tell whether there is a file at a path, or a folder."""
+
     def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         """Give staged content its final name if that is free; none when it is taken.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
@@ -16,6 +17,8 @@ from pennon.lake.manifest import BadManifestError, parse_manifest
 from pennon.lake.publishing import digest_of, finish
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.lake.folder import Folder
@@ -40,6 +43,14 @@ class History:
         if newest is None and branch != MAIN:
             raise self._no_such_branch(folder, branch)
         return newest
+
+    def lasting(self, table: Table) -> Callable[[], bool] | None:
+        """Return what tells whether the newest recorded version of a managed table is the newest on storage too."""
+        newest = self._database.look_up(versions.latest, table.id, MAIN)
+        folder = self._places.folder(table.location)
+        if not folder.probes_are_cheap or (newest is not None and newest.pending):
+            return None
+        return partial(self._is_newest, folder, MAIN, newest)
 
     def find(self, table: Table, branch: str, number: int) -> Version:
         """Return one version; raises the error that tells what does not exist."""
@@ -158,19 +169,28 @@ class History:
     def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
         newest = self._database.look_up(versions.latest, table.id, branch)
         if newest is not None and newest.pending:
-            newest = finish(self._database, folder, newest) or self._latest_managed(table, branch, folder)
+            newest = self._recorded(table, branch)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
             self._forget_branch(table, branch, folder)
-            return self._latest_managed(table, branch, folder)
+            newest = self._recorded(table, branch)
         if not folder.probes_are_cheap:
             return newest
-        # A writer that knows only the folder may have gone around Pennon: follow it, also when it made the branch or
+        if self._is_newest(folder, branch, newest):
+            return newest
+        # A writer that knows only the folder has gone around Pennon: follow it, also when it made the branch or
         # removed what Pennon knew last.
         if (newest is None or self._is_gone(folder, newest)) and self.adopt_all(table, branch):
-            return self._latest_managed(table, branch, folder)
+            newest = self._recorded(table, branch)
         while newest is not None and (newer := self.adopt(table, branch, newest.version + 1)) is not None:
             newest = newer
         return newest
+
+    def _recorded(self, table: Table, branch: str) -> Version | None:
+        """Return the newest version of the catalog as of now; one whose commit was cut short is finished, or goes."""
+        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        if newest is None or not newest.pending:
+            return newest
+        return finish(self._database, self._places.folder(table.location), newest) or self._recorded(table, branch)
 
     def _before(self, table: Table, newest: Version, folder: Folder) -> list[Version]:
         """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
@@ -183,8 +203,19 @@ class History:
             return self.page(table, newest.branch, after=newest.version, descending=True, limit=1)
         return rows
 
+    def _is_newest(self, folder: Folder, branch: str, known: Version | None) -> bool:
+        """Tell by a few probes whether a branch on storage has the version that is known last, and none after it."""
+        place = versions_folder(branch)
+        if known is None:
+            return not folder.exists(place)
+        following = known.version + 1
+        return folder.exists(f"{place}/{known.manifest}") and not (
+            folder.exists(f"{place}/{manifest_name(following, 'V2')}")
+            or folder.exists(f"{place}/{manifest_name(following, 'V1')}")
+        )
+
     def _is_gone(self, folder: Folder, version: Version) -> bool:
-        return folder.stat(f"{versions_folder(version.branch)}/{version.manifest}") is None
+        return not folder.exists(f"{versions_folder(version.branch)}/{version.manifest}")
 
     def _forget_branch(self, table: Table, branch: str, folder: Folder) -> None:
         """Forget a branch that a client deleted; one of the same name may follow at any moment, and must stay."""

@@ -40,6 +40,9 @@ class LocalFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def exists(self, path: str) -> bool:
+        return os.access(f"{self._path}/{path}", os.F_OK)
+
     def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         try:
             os.link(f"{self._path}/{staged}", f"{self._path}/{final}")
@@ -79,11 +82,10 @@ class LocalFolder:
                 _remove_tree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
-        folder = f"{self._path}/{path}"
-        if not os.access(folder, os.F_OK):  # the usual answer for a table that is only declared, and a cheap one
+        if not self.exists(path):  # the usual answer for a table that is only declared, and a cheap one
             return
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(f"{self._path}/{path}") as entries:
                 for entry in entries:
                     if entry.is_file():
                         yield _stored(f"{path}/{entry.name}", entry.stat())

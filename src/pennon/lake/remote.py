@@ -79,6 +79,9 @@ class RemoteFolder:
         except (NotFoundError, FileNotFoundError):
             return None
 
+    def exists(self, path: str) -> bool:
+        return self.stat(path) is not None or any(self.files(path))
+
     def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         stored = self.put_if_absent(final, content)
         if stored is not None:

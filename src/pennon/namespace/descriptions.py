@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lance_namespace import (
@@ -14,6 +14,7 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, TableTagNotFoundError
 from lance_namespace_urllib3_client.models import JsonArrowSchema, TableBasicStats
 
+from pennon.catalog.tables import DISCOVERED
 from pennon.catalog.versions import MAIN
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
@@ -22,6 +23,8 @@ from pennon.lake.layout import check_branch
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
 
@@ -58,6 +61,21 @@ class DescriptionOperations(Operations):
         if request.version is not None:
             self.house.history.find(table, MAIN, request.version)
         return TableExistsResponse()
+
+    def lasting(self, request: Any) -> Callable[[], bool] | None:
+        """Return what tells, while the catalog stays as it is, whether a table is still what a request was told.
+
+        None where that is not told more cheaply than by asking again.
+        """
+        if not isinstance(request, DescribeTableRequest | TableExistsRequest) or request.version is not None:
+            return None
+        table = self._table(table_id(request))
+        if not table.managed or table.origin == DISCOVERED:
+            return None
+        if isinstance(request, TableExistsRequest):
+            return _always
+        named = request.tag is not None or request.branch is not None
+        return None if named or request.load_detailed_metadata else self.house.history.lasting(table)
 
     def _target(self, table: Table, request: DescribeTableRequest) -> Version | None:
         """Return the version that is asked for; none for a table without data."""
@@ -96,6 +114,10 @@ class DescriptionOperations(Operations):
         response.var_schema = JsonArrowSchema.model_validate(details.schema)
         response.metadata = details.metadata
         response.stats = TableBasicStats(num_fragments=details.num_fragments, num_deleted_rows=details.num_deleted_rows)
+
+
+def _always() -> bool:
+    return True
 
 
 def uri_of(location: str) -> str:

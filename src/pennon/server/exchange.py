@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, MutableMapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -53,6 +53,7 @@ class Exchange:
         #: The id the client gave the request, or a new one.
         self.request_id = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         self._query_string: bytes = scope["query_string"]
+        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._first: MutableMapping[str, Any] | None = None
         #: Whether the head of an answer was sent.
         self.started = False
@@ -64,6 +65,15 @@ class Exchange:
     def query(self) -> Mapping[str, str]:
         """The query parameters; the last of a name counts."""
         return _parse_query(self._query_string)
+
+    def essence(self, body: bytes) -> Hashable:
+        """Return all that makes one request differ from another."""
+        return (self.method, self.raw_path, self._query_string, body, *self._raw_headers)
+
+    @property
+    def query_string(self) -> str:
+        """The query, as the client wrote it."""
+        return self._query_string.decode("latin-1")
 
     def all_of(self, name: str) -> list[str]:
         """Return every value of a query parameter that may be given several times."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from pennon.catalog import namespaces
-from pennon.core.caller import Caller, Principal, set_caller
+from pennon.core.caller import EVERYTHING, Caller, Principal, set_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
@@ -33,7 +33,8 @@ from pennon.server.extensions import Reply
 from pennon.server.feeds import JobFeed
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.json_rows import JsonRows, wants_json
-from pennon.server.operations import Operation
+from pennon.server.operation import Operation
+from pennon.server.recalling import Recall
 from pennon.server.streams import BodyPipe, Outgoing, cut_off
 
 logger = logging.getLogger("pennon.server")
@@ -48,9 +49,11 @@ _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
 #: What is read of a body before a thread starts to work on it.
 _HEAD_START_BYTES = 64 * 1024
-#: What runs on the event loop must not take longer than this; when it did, threads do it for so many seconds.
+#: What runs on the event loop must not take longer than this as a rule, of which each time counts for a tenth; when it
+#: did, threads do it for so many seconds.
 _AT_ONCE_SECONDS = 0.005
 _WITH_THREADS_SECONDS = 10.0
+_SHARE_OF_ONE = 0.1
 
 
 @dataclass
@@ -61,10 +64,13 @@ class _Request:
     exchange: Exchange
     remote: Remote
     principal: Principal
+    raw: bytes
     stated: dict[str, Any]
     arrow: bool
     fingerprint: Fingerprint | None = None
     mark_effect: Callable[..., None] | None = None
+    #: Tells whether the answer still holds, where that can be told.
+    holds: Callable[[], bool] | None = None
 
 
 class Handler:
@@ -83,34 +89,40 @@ class Handler:
         self._uploads = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
+        self._recall = Recall(self._house.database)
         self._ending = asyncio.Event()
+        self._took_seconds = 0.0
         self._with_threads_until = 0.0
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
 
     async def handle(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
         """Carry out one request and return the status it was answered with."""
-        remote = Remote(operation, exchange)
         arrow = operation.arrow is True or (
             operation.arrow == "either" and exchange.headers.get("content-type", "").startswith(_ARROW)
         )
         reads_body = operation.method != "GET" and not arrow
         raw = await exchange.body(self._largest_json) if reads_body else b""
+        recalled = self._recall.find(exchange, raw) if operation.instant else None
+        if recalled is not None:
+            await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
+            return operation.status
         body = parse_body(raw)
         principal = await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
+        remote = Remote(operation, exchange)
         remote.read(body, database)
         stated = state_request(operation, exchange, body, values, database)
-        request = _Request(operation, exchange, remote, principal, stated, arrow)
+        request = _Request(operation, exchange, remote, principal, raw, stated, arrow)
         key = self._replays.key_of(exchange) if operation.changes else None
         if key is None:
             return await self._answer(request, await self._carry_out(request))
-        return await self._carry_out_once(request, key, raw)
+        return await self._carry_out_once(request, key)
 
-    async def _carry_out_once(self, request: _Request, key: str, raw: bytes) -> int:
+    async def _carry_out_once(self, request: _Request, key: str) -> int:
         """Carry out a request under an idempotency key, or repeat the answer it was given before."""
         name = request.principal.name
         request.fingerprint = Fingerprint(request.operation, request.exchange)
-        request.fingerprint.add(raw)
+        request.fingerprint.add(request.raw)
         await self._replays.enter(name, key)
         try:
             known = await self.in_thread(partial(self._replays.find, name, key))
@@ -125,7 +137,8 @@ class Handler:
             result = await self._carry_out(request)
             answer = self._encode(request, result)
             status = result.status if isinstance(result, Reply) else request.operation.status
-            await self.in_thread(partial(self._replays.complete, name, key, status, answer))
+            done = request.fingerprint()
+            await self.in_thread(partial(self._replays.complete, name, key, done, status, answer))
         finally:
             self._replays.leave(name, key)
         return await self._answer(request, result)
@@ -183,7 +196,10 @@ class Handler:
         self._admit(request, model)
         work = self._work(request, model)
         if operation.instant and self._instant and not self._needs_time(operation, model):
-            return work()
+            result = work()
+            if request.principal is EVERYTHING:
+                request.holds = self._namespace.lasting(model)
+            return result
         return await self.in_thread(work, long=operation.long)
 
     async def _run_bound(self, request: _Request) -> Any:
@@ -212,8 +228,9 @@ class Handler:
         if answer is None:
             return None
         outgoing = Outgoing(answer, as_file=as_file)
-        if time.monotonic() - began > _AT_ONCE_SECONDS:
-            self._with_threads_until = began + _WITH_THREADS_SECONDS
+        self._took_seconds += _SHARE_OF_ONE * (time.monotonic() - began - self._took_seconds)
+        if self._took_seconds > _AT_ONCE_SECONDS:
+            self._took_seconds, self._with_threads_until = 0.0, began + _WITH_THREADS_SECONDS
         return outgoing
 
     async def _feed(self, request: _Request, pipe: BodyPipe, start: Callable[[], Awaitable[Result]]) -> Result:
@@ -282,8 +299,10 @@ class Handler:
             await request.exchange.answer(result.status, self._encode(request, result), kind, result.headers)
             return result.status
         else:
-            headers = _FEATURES if request.operation.id in _SAY_FEATURES else ()
-            await request.exchange.answer(request.operation.status, self._encode(request, result), headers=headers)
+            content = self._encode(request, result)
+            if request.holds is not None:
+                self._recall.keep(request.exchange, request.raw, content, request.holds)
+            await request.exchange.answer(request.operation.status, content, headers=_headers_of(request.operation))
         return request.operation.status
 
     async def _answer_batches(self, exchange: Exchange, outgoing: Outgoing) -> None:
@@ -317,6 +336,10 @@ class Handler:
         name = request.stated.get("job_id") or format_identifier(request.stated.get("id") or ())
         caller, request_id = request.principal.name, request.exchange.request_id
         logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)
+
+
+def _headers_of(operation: Operation) -> Headers:
+    return _FEATURES if operation.id in _SAY_FEATURES else ()
 
 
 def _version_header(version: int) -> Headers:
