@@ -45,10 +45,17 @@ def mark(connection: Connection, principal: str, key: str, fingerprint: str, tra
     return added == 1
 
 
-def complete(connection: Connection, principal: str, key: str, status: int, answer: str) -> None:
-    """Keep the answer a request was given, for whoever repeats it."""
+def complete(connection: Connection, principal: str, key: str, done: Outcome) -> None:
+    """Keep the answer a request was given, for whoever repeats it; also of one that has left no transaction."""
     connection.run(
-        "UPDATE idempotency SET status = ?, answer = ? WHERE principal = ? AND key = ?", status, answer, principal, key
+        "INSERT INTO idempotency (principal, key, fingerprint, status, answer, created_at) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (principal, key) DO UPDATE SET status = excluded.status, answer = excluded.answer",
+        principal,
+        key,
+        done.fingerprint,
+        done.status,
+        done.answer,
+        now_millis(),
     )
 
 

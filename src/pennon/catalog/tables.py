@@ -123,8 +123,14 @@ def insert(connection: Connection, table: Table) -> bool:
 
 
 def delete(connection: Connection, table_id: str) -> bool:
-    """Remove a table and its versions."""
+    """Remove a table and its versions; raises ``StillReferencedError`` while it has shallow clones."""
     return connection.run("DELETE FROM tables WHERE id = ?", table_id) == 1
+
+
+def forget(connection: Connection, table_id: str) -> bool:
+    """Remove a table whose files Pennon leaves alone, so that its shallow clones may stay."""
+    connection.run("DELETE FROM clones WHERE origin_id = ?", table_id)
+    return delete(connection, table_id)
 
 
 def rename(connection: Connection, table_id: str, identifier: Sequence[str]) -> bool:

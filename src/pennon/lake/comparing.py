@@ -9,6 +9,7 @@ import pyarrow as pa
 from lance_namespace.errors import ConcurrentModificationError
 
 from pennon.lake.arrow_json import type_to_json
+from pennon.lake.indexing import describe_indices
 
 Json = dict[str, Any]
 
@@ -40,10 +41,12 @@ class Comparison:
         found = []
         if self.base_moved:
             found.append({"code": "baseMoved", "message": "main has advanced since the branch was made"})
-        if self.removed or self.changed:
-            found.append({"code": "schemaConflict", "message": "the branch removed or changed columns of main"})
+        if self.removed:
+            found.append({"code": "columnRemoved", "message": "the branch removed columns of main"})
+        if self.changed:
+            found.append({"code": "columnChanged", "message": "the branch changed columns of main"})
         if self.deleted_on_branch:
-            found.append({"code": "rowsDeleted", "message": "the branch deleted rows of main"})
+            found.append({"code": "rowsChanged", "message": "the branch deleted rows of main"})
         if not self.exact:
             found.append({"code": "noStableRowIds", "message": "the table has no stable row ids to match rows by"})
         return found
@@ -68,11 +71,15 @@ class Comparison:
             },
             "addedColumns": [_column(item) for item in self.added],
             "removedColumns": [_column(item) for item in self.removed],
-            "changedColumns": self.changed,
-            "addedIndexes": sorted(_index_names(self.other) - _index_names(self.main)),
-            "removedIndexes": sorted(_index_names(self.main) - _index_names(self.other)),
+            "changedColumns": [self._change(name) for name in self.changed],
+            "addedIndexes": _more_indexes(self.other, self.main),
+            "removedIndexes": _more_indexes(self.main, self.other),
             "errors": self.obstacles,
         }
+
+    def _change(self, name: str) -> Json:
+        main, branch = (_column(dataset.schema.field(name)) for dataset in (self.main, self.other))
+        return {"name": name, "main": main, "branch": branch}
 
 
 def compare(main: Any, other: Any, branch: str, parent_version: int) -> Comparison:
@@ -143,6 +150,16 @@ def _column(item: pa.Field) -> Json:
 
 def _type_name(item: pa.Field) -> str:
     return str(type_to_json(item.type)["type"])
+
+
+def _more_indexes(dataset: Any, other: Any) -> list[Json]:
+    """Return the indexes that only the first of two datasets has."""
+    known = _index_names(other)
+    return [
+        {"indexName": index.index_name, "indexType": index.index_type, "columns": index.columns, "status": index.status}
+        for index in describe_indices(dataset)
+        if index.index_name not in known
+    ]
 
 
 def _index_names(dataset: Any) -> set[str]:

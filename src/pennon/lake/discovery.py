@@ -70,7 +70,7 @@ class Discovery:
         """Remove a discovered table from the catalog when its folder is gone."""
         if table.origin != DISCOVERED or not self._places.folder(table.location).is_empty():
             return False
-        self._database.write(lambda connection: tables.delete(connection, table.id))
+        self._database.write(lambda connection: tables.forget(connection, table.id))
         return True
 
     def _may_have_changed(self) -> bool:
@@ -131,7 +131,7 @@ class Discovery:
 
 def _apply(connection: Connection, found: list[Table], gone: list[Table], written: list[Table]) -> None:
     for table in gone:
-        tables.delete(connection, table.id)
+        tables.forget(connection, table.id)
     for table in written:
         tables.mark_written(connection, table.id)
     for table in found:

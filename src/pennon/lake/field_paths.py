@@ -56,6 +56,15 @@ def find_field(schema: pa.Schema, path: str) -> pa.Field:
     return found
 
 
+def has_field(schema: pa.Schema, segments: Sequence[str]) -> bool:
+    """Tell whether there is a field at a path."""
+    try:
+        find_field(schema, join_path(segments))
+    except TableColumnNotFoundError:
+        return False
+    return True
+
+
 def _child_names(kind: Any) -> list[str]:
     if isinstance(kind, pa.Schema):
         return list(kind.names)

@@ -91,7 +91,7 @@ def _boost(dataset: Any, body: dict[str, Any], depth: int) -> lq.FullTextQuery:
 
 def _multi_match(dataset: Any, body: dict[str, Any], depth: int) -> lq.FullTextQuery:
     if "match_queries" in body:
-        queries = [_match(dataset, query, depth) for query in body["match_queries"]]
+        queries = [_structured(dataset, {"match": query}, depth + 1) for query in body["match_queries"]]
         return lq.BooleanQuery([(lq.Occur.SHOULD, query) for query in queries])
     columns = body.get("columns") or indexed_columns(dataset)
     return lq.MultiMatchQuery(_text(body, "query"), list(columns), boosts=body.get("boost"), operator=_operator(body))

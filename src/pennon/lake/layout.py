@@ -34,7 +34,8 @@ def check_branch(branch: str | None) -> str:
     if branch is None or branch in {"", "main"}:
         return ""
     parts = branch.split("/")
-    if len(branch) > 200 or not _BRANCH.fullmatch(branch) or ".." in branch or any(p in {".", ""} for p in parts):
+    odd = ".." in branch or branch.endswith(".lock") or any(part in {".", ""} for part in parts)
+    if len(branch) > 200 or not _BRANCH.fullmatch(branch) or odd:
         raise InvalidInputError(f"{branch!r} cannot name a branch: use letters, digits, '.', '_', '-' and '/'.")
     return branch
 

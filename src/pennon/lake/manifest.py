@@ -57,6 +57,8 @@ class Manifest:
     #: The file in ``_transactions`` that tells what was done, or the operation itself where it stands in the manifest.
     transaction_file: str
     operation: str | None
+    #: The highest fragment and row ids ever given: they only grow, and stay the same where no rows are added.
+    counters: tuple[int, int] = (0, 0)
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -93,7 +95,9 @@ def _build_messages() -> tuple[type[message.Message], type[message.Message]]:
             ("version", 3, number, False, None),
             ("timestamp", 7, nested, False, ".pennon.Time"),
             ("reader_feature_flags", 9, number, False, None),
+            ("max_fragment_id", 11, number, False, None),
             ("transaction_file", 12, text, False, None),
+            ("next_row_id", 14, number, False, None),
             ("branch", 20, text, False, None),
             ("transaction_section", 21, number, False, None),
         ],
@@ -131,6 +135,7 @@ def parse_manifest(content: bytes) -> Manifest:
         ),
         transaction_file=parsed.transaction_file,
         operation=_inline_operation(content, parsed),
+        counters=(parsed.max_fragment_id, parsed.next_row_id),
     )
 
 

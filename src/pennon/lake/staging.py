@@ -121,7 +121,8 @@ class Inspector:
         """Refuse a manifest that was derived from another table than this one.
 
         A writer that opened a table of the same name before it was dropped and made again stages manifests whose
-        earlier data files went with the old table, or that forget the rows of the new one.
+        earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
+        names no file: it is known by the ids that were given so far, unless both tables have given the same.
         """
         before = self._manifest_of(folder, latest)
         home = branch_folder(branch)
@@ -131,8 +132,9 @@ class Inspector:
             raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
         if before.fragment_ids <= manifest.fragment_ids:
             return
-        if operation_of(folder, branch, manifest) == "append":
-            raise ConcurrentModificationError("The staged manifest appends to another state than the latest version.")
+        operation = operation_of(folder, branch, manifest)
+        if operation == "append" or (operation == "delete" and manifest.counters != before.counters):
+            raise ConcurrentModificationError("The staged manifest follows another state than the latest version.")
 
     def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
         with self._lock:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
-from lance_namespace.errors import InvalidInputError, TableNotFoundError
+from lance_namespace.errors import InvalidInputError, TableNotFoundError, TableSchemaValidationError
 
 from pennon.catalog import tables, uploads
 from pennon.catalog.uploads import Part, Upload
@@ -38,10 +38,10 @@ class Uploads:
     def add(self, table: Table, upload_id: str, part_id: str, source: ArrowSource, *, overwrite: bool) -> int:
         """Write the files of a part; the same part sent again replaces what it was before."""
         upload = self._find(table, upload_id)
-        fragments = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
+        fragments, version = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
         part = Part(
             part_id,
-            json.dumps([fragment.to_json() for fragment in fragments]),
+            json.dumps({"version": version, "fragments": [fragment.to_json() for fragment in fragments]}),
             source.schema.serialize().to_pybytes().hex(),
             source.rows,
             overwrite,
@@ -60,18 +60,19 @@ class Uploads:
         if len({part.overwrite for part in parts}) > 1:
             raise InvalidInputError("The parts of an upload must all append, or all overwrite.")
         fragments = [fragment for part in parts for fragment in _fragments(part)]
+        version = None
         if parts[0].overwrite:
-            schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(parts[0].schema)))
-            operation: Any = lance.LanceOperation.Overwrite(schema, fragments)
+            operation: Any = lance.LanceOperation.Overwrite(_common_schema(parts), fragments)
         else:
             operation = lance.LanceOperation.Append(fragments)
+            version = min(json.loads(part.fragments)["version"] for part in parts)
 
         def finish(connection: Any) -> str:
             uploads.delete(connection, upload.id)
             return note(connection)
 
         rows = sum(part.rows for part in parts)
-        return self._writer.commit_parts(table, upload.branch, operation, rows, finish)
+        return self._writer.commit_parts(table, upload.branch, operation, rows, finish, version)
 
     def abort(self, table: Table, upload_id: str) -> None:
         """Give an upload up and remove its files."""
@@ -95,5 +96,14 @@ class Uploads:
         return found
 
 
+def _common_schema(parts: list[Part]) -> pa.Schema:
+    """Return the schema that a table gets from parts which replace its rows: they must agree on it."""
+    schemas = [pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part.schema))) for part in parts]
+    for part, schema in zip(parts, schemas, strict=True):
+        if not schema.equals(schemas[0]):
+            raise TableSchemaValidationError(f"The parts {parts[0].id!r} and {part.id!r} do not have the same schema.")
+    return schemas[0]
+
+
 def _fragments(part: Part) -> list[Any]:
-    return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)]
+    return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)["fragments"]]

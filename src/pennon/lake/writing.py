@@ -96,7 +96,8 @@ class Writer:
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "append")
-        return self._commit_files(table, branch, note, fragments, source, lance.LanceOperation.Append(fragments))
+        operation = lance.LanceOperation.Append(fragments)
+        return self._commit_files(table, branch, note, fragments, source, operation, dataset.version)
 
     def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Replace all rows and the schema by those of the source, as a new version."""
@@ -147,8 +148,8 @@ class Writer:
         return Written(done.version, transaction_id)
 
     def turn(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the lane of a table inside the block, for changes that are not commits."""
-        return self._turn(table, "", alone=False)
+        """Hold the lane of a table inside the block, against all processes: for changes that are not commits."""
+        return self._turn(table, "", alone=True)
 
     @contextmanager
     def _turn(self, table: Table, branch: str, *, alone: bool) -> Iterator[None]:
@@ -164,41 +165,51 @@ class Writer:
         else:
             yield
 
-    def write_part(self, table: Table, branch: str, source: ArrowSource, *, overwrite: bool) -> list[Any]:
-        """Write the files of a part of an upload, without committing them."""
+    def write_part(self, table: Table, branch: str, source: ArrowSource, *, overwrite: bool) -> tuple[list[Any], int]:
+        """Write the files of a part of an upload, without committing them; also returns the version they fit."""
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            return self._write_files(dataset, source, "overwrite" if overwrite else "append")
+            return self._write_files(dataset, source, "overwrite" if overwrite else "append"), dataset.version
 
-    def commit_parts(self, table: Table, branch: str, operation: Any, rows: int, note: Note) -> Written:
-        """Commit files that were written as parts of an upload."""
+    def commit_parts(
+        self, table: Table, branch: str, operation: Any, rows: int, note: Note, read_version: int | None
+    ) -> Written:
+        """Commit files that were written as parts of an upload, for a version where that matters."""
         with self._turn(table, branch, alone=False):
             dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
-                done = self._commit(dataset, operation, dataset.version, committer)
+                done = self._commit(dataset, operation, read_version or dataset.version, committer)
         return Written(done.version, committer.transaction_id or self._database.write(note), rows)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
-        """Append what several callers sent in one commit; whose rows do not fit fails alone."""
-        notes: list[Note] = []
+        """Append what several callers sent in one commit; whose rows do not fit, or who is refused, fails alone."""
+        fitting: list[int] = []
         ids: list[str] = []
+        refusals: dict[int, Exception] = {}
 
         def note_all(connection: Connection) -> str:
-            ids[:] = [note(connection) for note in notes]  # each caller gets a transaction of its own
+            ids.clear()
+            for index in fitting:
+                try:
+                    ids.append(group[index].note(connection))  # each caller gets a transaction of its own
+                except LanceNamespaceError as error:
+                    refusals[index] = error
+                    raise
             return ids[0]
 
         with self._truthful(table, None, None):
             dataset = self._datasets.at(table, branch, None)
             committer = self._datasets.committer(table, note_all)
             outcomes, fragments = self._write_group(dataset, [waiting.rows for waiting in group])
-        fitting = [index for index, outcome in enumerate(outcomes) if outcome is None]
-        notes += [group[index].note for index in fitting]
+        fitting += [index for index, outcome in enumerate(outcomes) if outcome is None]
         if fitting:
             try:
                 with self._truthful(table, committer, None), typed_errors():
                     done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
             except BaseException:
                 self._discard(table, branch, fragments, committer)
+                if refusals and len(group) > 1:
+                    return self._append_others(table, branch, group, refusals)
                 raise
             if committer.committed is not None:
                 self._datasets.keep(table, committer.committed, done)
@@ -206,6 +217,14 @@ class Writer:
                 self._database.write(note_all)
         written = iter([Written(done.version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
         return [next(written) if outcome is None else outcome for outcome in outcomes]
+
+    def _append_others(
+        self, table: Table, branch: str, group: list[_Append], refusals: dict[int, Exception]
+    ) -> list[Written | Exception]:
+        """Append what a group sent but for those who are refused."""
+        others = [waiting for index, waiting in enumerate(group) if index not in refusals]
+        appended = iter(self._append_group(table, branch, others))
+        return [refusals[index] if index in refusals else next(appended) for index in range(len(group))]
 
     def _write_group(self, dataset: Any, tables: list[pa.Table]) -> tuple[list[Exception | None], list[Any]]:
         """Write the rows of several callers, those of one schema into one file; returns who failed, and the files."""
@@ -242,14 +261,22 @@ class Writer:
         return fragments
 
     def _commit_files(
-        self, table: Table, branch: str, note: Note, fragments: list[Any], source: ArrowSource, operation: Any
+        self,
+        table: Table,
+        branch: str,
+        note: Note,
+        fragments: list[Any],
+        source: ArrowSource,
+        operation: Any,
+        read_version: int | None = None,
     ) -> Written:
+        """Commit files that were made for a version; where that matters, Lance looks at what was done since."""
         committer: TableCommitter | None = None
         try:
             with self._turn(table, branch, alone=False):
                 dataset, committer = self._datasets.for_writing(table, branch, note)
                 with self._truthful(table, committer, source), typed_errors():
-                    done = self._commit(dataset, operation, dataset.version, committer)
+                    done = self._commit(dataset, operation, read_version or dataset.version, committer)
         except BaseException:
             self._discard(table, branch, fragments, committer)
             raise

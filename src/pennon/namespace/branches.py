@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lance_namespace import (
     CreateTableBranchRequest,
@@ -25,8 +25,12 @@ from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake import refs
-from pennon.lake.layout import check_branch
+from pennon.lake.layout import branch_folder, check_branch
 from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.views import pins
+
+if TYPE_CHECKING:
+    from pennon.lake.folder import Folder
 
 _LISTING = "branches"
 
@@ -63,7 +67,7 @@ class BranchOperations(Operations):
                 raise TableBranchAlreadyExistsError(f"The table already has a branch {name!r}.")
             opened.create_branch(name, (source or None, start))
 
-        _, written = self.house.writer.change(table, "", note_of("CreateTableBranch", table), work)
+        _, written = self.house.writer.change(table, "", note_of("CreateTableBranch", table), work, alone=True)
         return CreateTableBranchResponse(transaction_id=written.transaction_id)
 
     def delete_table_branch(self, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
@@ -77,19 +81,29 @@ class BranchOperations(Operations):
             raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
 
         def work(opened: Any) -> None:
-            needed = [str(ref) for ref in [*refs.tags(folder), *known.values()] if ref.branch == name]
+            found = [*refs.all_tags(folder), *known.values()]
+            held = self._read(lambda connection: pins.name_views(connection, found))
+            needed = [str(ref) for ref in held if ref.branch == name]
             if needed:
                 raise InvalidTableStateError(
                     f"The branch {name!r} is needed by {', '.join(needed)}; delete those first."
                 )
             opened.branches.delete(name)
+            _remove_remains(folder, name)
             self._write(lambda connection: versions.delete_branch(connection, table.id, name))
 
-        self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work)
+        self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work, alone=True)
         return DeleteTableBranchResponse(transaction_id=self._write(note_of("DeleteTableBranch", table)))
 
     def _branches(self, table: Table) -> dict[str, refs.Ref]:
         return {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}
+
+
+def _remove_remains(folder: Folder, branch: str) -> None:
+    """Remove what Lance leaves of a branch while the name of another begins with its own: it would be found again."""
+    for place in ("_versions", "_transactions", "_deletions", "data"):
+        for file in list(folder.files(f"{branch_folder(branch)}{place}")):
+            folder.remove(file.path)
 
 
 def _contents(ref: refs.Ref) -> BranchContents:

@@ -20,7 +20,7 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json
-from pennon.lake.field_paths import find_field, split_path
+from pennon.lake.field_paths import find_field, has_field, join_path, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
 from pennon.lake.writing import check_column_names
@@ -83,14 +83,14 @@ class ColumnOperations(DependentOperations):
 
         def work(dataset: Any) -> None:
             effect.look_at_alterations(dataset, request.alterations)
-            changes = [_alteration(dataset.schema, entry) for entry in request.alterations]
+            steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
             for entry in request.alterations:
                 if entry.virtual_column is not None:
                     metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
                     if IDENTITY_KEY in text_map(find_field(dataset.schema, entry.path).metadata):
                         del metadata[IDENTITY_KEY]  # it is the same column: what is known of its values stays true
                     dataset.update_field_metadata({entry.path: metadata})
-            for step in _steps(changes):
+            for step in steps:
                 dataset.alter_columns(*step)
             effect.follow(dataset)
 
@@ -122,8 +122,11 @@ class ColumnOperations(DependentOperations):
         def work(dataset: Any) -> None:
             for entry in request.updates:
                 find_field(dataset.schema, entry.path)
-            for entry in request.updates:
-                dataset.update_field_metadata({entry.path: dict(entry.metadata)}, replace=bool(entry.replace))
+            for replace in (True, False):
+                entries = [entry for entry in request.updates if bool(entry.replace) == replace]
+                if entries:
+                    changes = {entry.path: dict(entry.metadata) for entry in entries}
+                    dataset.update_field_metadata(changes, replace=replace)
 
         written = self._change(table, request.branch, "UpdateFieldMetadata", work)
         fields = self.house.datasets.at(table, check_branch(request.branch), written.version).schema
@@ -208,12 +211,23 @@ def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
     return pa.field(output.column, type_from_json(output.data_type), metadata=own)
 
 
+def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[dict[str, Any]]:
+    changes = [_alteration(schema, entry) for entry in entries]
+    paths = [split_path(change["path"]) for change in changes]
+    renamed = [[*path[:-1], change.get("name", path[-1])] for path, change in zip(paths, changes, strict=True)]
+    for named in (paths, renamed):
+        twice = [path for path in named if named.count(path) > 1]
+        if twice:
+            raise InvalidInputError(f"The alterations name the column {join_path(twice[0])!r} twice.")
+    return changes
+
+
 def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
     field = find_field(schema, entry.path)
     change: dict[str, Any] = {"path": entry.path}
     if entry.rename is not None and entry.rename != field.name:
         check_column_names([entry.rename])
-        if entry.rename in schema.names and len(split_path(entry.path)) == 1:
+        if has_field(schema, [*split_path(entry.path)[:-1], entry.rename]):
             raise TableSchemaValidationError(f"The column {entry.rename!r} already exists.")
         change["name"] = entry.rename
     if entry.nullable is not None:
@@ -225,8 +239,16 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
     return change
 
 
-def _steps(changes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return alterations as Lance can carry them out: new types first, names and nullability in a commit after them."""
+def _steps(dataset: Any, changes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return alterations as Lance can carry them out: it does not forbid nulls in the commit that changes a type."""
+    changes = [change for change in changes if len(change) > 1]
+    strict = [change["path"] for change in changes if change.get("nullable") is False]
+    if not strict or not any("data_type" in change for change in changes):
+        return [changes] if changes else []
+    for path in strict:  # looked for first: what fails in the second commit would leave the first one behind
+        quoted = ".".join(f"`{name.replace('`', '``')}`" for name in split_path(path))
+        if dataset.count_rows(f"{quoted} IS NULL"):
+            raise TableSchemaValidationError(f"The column {path!r} holds nulls.")
     types = [{"path": change["path"], "data_type": change["data_type"]} for change in changes if "data_type" in change]
     others = [{key: value for key, value in change.items() if key != "data_type"} for change in changes]
-    return [step for step in (types, [change for change in others if len(change) > 1]) if step]
+    return [types, [change for change in others if len(change) > 1]]

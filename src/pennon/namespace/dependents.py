@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError
 
-from pennon.catalog import tables, views
+from pennon.catalog import clones, tables, views
 from pennon.core.caller import Principal, Role
 from pennon.core.identifiers import format_identifier
 from pennon.namespace.base import Operations
@@ -67,7 +67,10 @@ class DependentOperations(Operations):
 
     def _drop(self, connection: Connection, doomed: Sequence[Table], dropped: Dropped) -> None:
         """Remove tables from the catalog inside a transaction, and remember what follows."""
-        for table in doomed:
+        self._refuse_clones_of(connection, doomed)
+        for table in sorted(doomed, key=lambda table: table.id, reverse=True):  # clones are younger, and go first
+            if (origin := clones.origin_of(connection, table.id)) is not None:
+                dropped.pinned.append((table.id, origin.location))
             if table.is_view and (view := views.find(connection, table.id)) is not None:
                 for source in Definition.from_json(view.definition).sources:
                     found = tables.find_by_id(connection, source.table_id)
@@ -75,6 +78,17 @@ class DependentOperations(Operations):
             if tables.delete(connection, table.id):
                 self.house.removal.schedule(connection, table)
                 dropped.tables.append(table)
+
+    def _refuse_clones_of(self, connection: Connection, doomed: Sequence[Table]) -> None:
+        """Refuse to take away files that shallow clones read; clones that go too do not count."""
+        going = {table.id for table in doomed}
+        for table in doomed:
+            staying = [clone for clone in clones.of(connection, table.id) if clone.id not in going]
+            if staying:
+                raise InvalidTableStateError(
+                    f"Table {format_identifier(table.identifier)!r} has shallow clones, which read its files "
+                    f"({len(staying)} of them). Drop those first."
+                )
 
     def drop_views(self, connection: Connection, doomed: Collection[Dependent], dropped: Dropped) -> None:
         """Remove views from the catalog inside a transaction, and remember what follows."""

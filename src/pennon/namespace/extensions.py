@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from pennon.catalog import tables, versions
+from pennon.catalog import clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.lake import refs
@@ -25,6 +25,7 @@ from pennon.namespace.base import note_of
 from pennon.namespace.branches import BranchOperations
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.tags import TagOperations
+from pennon.views import pins
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
@@ -55,6 +56,16 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         origin = self._cloneable(source)
         if version is not None and tag is not None:
             raise InvalidInputError("Name a version or a tag, not both.")
+        try:
+            return self._clone(identifier, origin, version, tag, shallow=shallow)
+        except Exception as error:
+            if self._read(lambda connection: tables.find_by_id(connection, origin.id)) is None:
+                raise TableNotFoundError("The table at source_location was dropped.") from error
+            raise
+
+    def _clone(
+        self, identifier: Identifier, origin: Table, version: int | None, tag: str | None, *, shallow: bool
+    ) -> Json:
         branch = ""
         if tag is not None:
             found = self._tag(origin, tag)
@@ -63,29 +74,38 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         table = self.plan_table(identifier, None, None)
         reference = (branch or None, dataset.version)
         options = self.house.places.options or None
-        with typed_errors():
-            copy = dataset.shallow_clone if shallow else dataset.deep_clone
-            copy(table.location, reference, storage_options=options)
         note = note_of("CloneTable", table)
 
         def work(connection: Connection) -> str:
             self._insert(connection, table)
+            if shallow:
+                clones.insert(connection, table.id, origin.id)
             for stored in self._versions_on_storage(table):
                 versions.insert(connection, stored)
             tables.mark_written(connection, table.id)
             return note(connection)
 
+        kept, copied = self.house.places.folder(origin.location), False
         try:
+            if shallow:
+                pins.pin(kept, table.id, dataset.version, branch)
+            with typed_errors():
+                copy = dataset.shallow_clone if shallow else dataset.deep_clone
+                copy(table.location, reference, storage_options=options)
+            copied = True
             transaction_id = self._write_in_namespace(identifier, work)
         except BaseException:
-            self.house.places.folder(table.location).remove_all()
+            if copied:  # otherwise what is there may be another's
+                self.house.places.folder(table.location).remove_all()
+            pins.release(kept, table.id)
             raise
         return {"transaction_id": transaction_id, "location": table.location}
 
     def begin_upload(self, identifier: Identifier, branch: str | None) -> Json:
         """Begin an upload in parts."""
-        table = self._writable(identifier)
-        return {"upload_id": self.house.uploads.begin(table, check_branch(branch))}
+        table, name = self._writable(identifier), check_branch(branch)
+        self.house.datasets.newest(table, name)  # raises what is missing
+        return {"upload_id": self.house.uploads.begin(table, name)}
 
     def add_part(self, identifier: Identifier, upload_id: str, part_id: str, source: ArrowSource, mode: str) -> Json:
         """Take in one part of an upload; it is not visible before the upload is complete."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
 
-_DURATION = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
+_DURATION = re.compile(r"(?P<value>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?P<unit>ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
@@ -135,16 +135,21 @@ class RowOperations(TableOperations):
         if not request.updates or any(len(pair) != 2 for pair in request.updates):
             raise InvalidInputError("updates must be pairs of a column and an SQL expression.")
         updates = dict(request.updates)
-        if request.properties is not None:
-            properties = dict(request.properties)
-            self._write(lambda connection: tables.set_properties(connection, table.id, properties))
+        if len(updates) < len(request.updates):
+            raise InvalidInputError("updates names a column twice.")
+        properties = table.properties if request.properties is None else dict(request.properties)
+        noted = note_of("UpdateTable", table)
 
         def work(dataset: Any) -> Any:
             for path in updates:
                 find_field(dataset.schema, path)
             return dataset.update(updates, where=request.predicate or None)
 
-        note = note_of("UpdateTable", table)
+        def note(connection: Connection) -> str:
+            if request.properties is not None:
+                tables.set_properties(connection, table.id, properties)
+            return noted(connection)
+
         result, written = self.house.writer.change(table, check_branch(request.branch), note, work)
         count = result["num_rows_updated"]
         return UpdatedResponse(
@@ -152,7 +157,7 @@ class RowOperations(TableOperations):
             version=written.version,
             updated_rows=count,
             rows_updated=count,
-            properties=request.properties if request.properties is not None else table.properties,
+            properties=properties,
         )
 
     def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:

@@ -104,7 +104,7 @@ class TableOperations(DependentOperations):
             existing = tables.find(connection, identifier)
             if existing is not None and mode == "overwrite":
                 self._refuse_to_forget(connection, existing)
-                tables.delete(connection, existing.id)
+                tables.forget(connection, existing.id)
             self._insert(connection, new)
             if new.managed:
                 for version in found:
@@ -150,7 +150,10 @@ class TableOperations(DependentOperations):
                 raise missing_table(connection, identifier)
             return note_transaction(connection, "DropTable", identifier)
 
-        transaction_id = self._write(work)
+        try:
+            transaction_id = self._write(work)
+        except StillReferencedError:  # cloned at the same moment, which is seen now
+            transaction_id = self._write(work)
         self._finish(dropped)
         return DropTableResponse(
             transaction_id=transaction_id,
@@ -188,7 +191,7 @@ class TableOperations(DependentOperations):
     def forget(self, connection: Connection, table: Table) -> str:
         """Remove a table's record inside a transaction and return that transaction's id."""
         self._refuse_to_forget(connection, table)
-        if not tables.delete(connection, table.id):
+        if not tables.forget(connection, table.id):
             raise missing_table(connection, table.identifier)
         return note_transaction(connection, "DeregisterTable", table.identifier)
 

@@ -55,10 +55,11 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         branch = check_branch(request.branch)
-        version = self.house.history.find(table, branch, request.version)
-        content = refs.tag_content(branch, version.version, version.size)
-        if self.house.places.folder(table.location).put_if_absent(path, content) is None:
-            raise TableTagAlreadyExistsError(f"The table already has a tag {request.tag!r}.")
+        with self.house.writer.turn(table):  # the version stays until the tag is there
+            version = self.house.history.find(table, branch, request.version)
+            content = refs.tag_content(branch, version.version, version.size)
+            if self.house.places.folder(table.location).put_if_absent(path, content) is None:
+                raise TableTagAlreadyExistsError(f"The table already has a tag {request.tag!r}.")
         return CreateTableTagResponse(transaction_id=self._write(note_of("CreateTableTag", table)))
 
     def update_table_tag(self, request: UpdateTableTagRequest) -> UpdateTableTagResponse:

@@ -31,7 +31,7 @@ from pennon.lake import refs
 from pennon.lake.history import manifest_path, stored_versions
 from pennon.lake.layout import check_branch, versions_folder
 from pennon.lake.staging import Proposal
-from pennon.namespace.base import Operations, note_transaction, object_id, request_as, table_id
+from pennon.namespace.base import Operations, note_transaction, request_as, table_id
 from pennon.views import pins
 
 if TYPE_CHECKING:
@@ -113,15 +113,15 @@ class VersionOperations(Operations):
     def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
         """Delete old versions: their records and manifests, never one that is still needed."""
         request = request_as(BatchDeleteTableVersionsRequest, request)
-        object_id(request)
-        table, branch, doomed = self.plan_deletion(request)
-        if table.managed:
-            transaction_id = self._write(lambda connection: self.delete_records(connection, table, branch, doomed))
-        else:
-            transaction_id = self._write(
-                lambda connection: note_transaction(connection, "BatchDeleteTableVersions", table.identifier)
-            )
-        self.delete_manifests(table, doomed)
+        with self.house.writer.turn(self._table(table_id(request))):  # nobody gives a name to what goes
+            table, branch, doomed = self.plan_deletion(request)
+            if table.managed:
+                transaction_id = self._write(lambda connection: self.delete_records(connection, table, branch, doomed))
+            else:
+                transaction_id = self._write(
+                    lambda connection: note_transaction(connection, "BatchDeleteTableVersions", table.identifier)
+                )
+            self.delete_manifests(table, doomed)
         return BatchDeleteTableVersionsResponse(deleted_count=len(doomed), transaction_id=transaction_id)
 
     def plan_deletion(self, request: BatchDeleteTableVersionsRequest) -> tuple[Table, str, list[Version]]:

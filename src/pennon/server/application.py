@@ -21,7 +21,8 @@ from pennon.server.failures import answer_error, as_known, status_for
 from pennon.server.handling import Handler
 from pennon.server.metrics import MEDIA_TYPE, Metrics, jobs_text
 from pennon.server.openapi import build_document
-from pennon.server.operations import OPERATIONS, UNSUPPORTED, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS, UNSUPPORTED
 from pennon.server.routing import Match, Router
 
 logger = logging.getLogger("pennon.server")

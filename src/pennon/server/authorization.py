@@ -15,7 +15,7 @@ from pennon.core.caller import EVERYTHING, Principal, Role
 from pennon.core.identifiers import Identifier, format_identifier
 
 if TYPE_CHECKING:
-    from pennon.server.operations import Operation
+    from pennon.server.operation import Operation
 
 
 def authorize(operation: Operation, principal: Principal, request: Any) -> None:

@@ -16,7 +16,7 @@ from pennon.server.routing import decode_segment
 
 if TYPE_CHECKING:
     from pennon.server.exchange import Exchange
-    from pennon.server.operations import Operation
+    from pennon.server.operation import Operation
 
 _TRUE, _FALSE = {"true", "1"}, {"false", "0"}
 _INTEGER = re.compile(r"-?[0-9]{1,20}")

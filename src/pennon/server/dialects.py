@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from pennon.server.exchange import Exchange
-    from pennon.server.operations import Operation
+    from pennon.server.operation import Operation
 
 _LISTING = "tables"
 

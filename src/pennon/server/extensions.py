@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", int, str)
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+# No blob and no table is as large as eighteen digits can say.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def read_blob(call: Call) -> Reply:
     """Return bytes of one blob."""
     start, end = _range(call.headers.get("range"))
     row_id = call.stated["row_id"]
-    if not row_id.isdigit():
+    if not _NUMBER.fullmatch(row_id):
         raise InvalidInputError("The row id must be a whole number.")
     version, branch = call.stated.get("version"), call.stated.get("branch")
     found = call.namespace.read_blob(
@@ -135,6 +137,7 @@ def _range(header: str | None) -> tuple[int, int | None]:
     if not header:
         return 0, None
     match = _RANGE.fullmatch(header.strip())
-    if match is None or not match[1]:
+    start, end = (int(match[1]), int(match[2]) + 1 if match[2] else None) if match else (0, 0)
+    if end is not None and end <= start:
         raise InvalidInputError("The Range header must be bytes=START-END or bytes=START-.")
-    return int(match[1]), int(match[2]) + 1 if match[2] else None
+    return start, end

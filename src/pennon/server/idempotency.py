@@ -17,9 +17,11 @@ from pennon.catalog.idempotency import Outcome
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.server.exchange import Exchange
-    from pennon.server.operations import Operation
+    from pennon.server.operation import Operation
 
 HEADER = "idempotency-key"
+#: Headers that change what a request does.
+_HEADERS = ("x-lancedb-database", "x-lance-table-location", "x-lance-table-properties")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -28,10 +30,10 @@ class KeyReusedError(InvalidInputError):
 
 
 class Fingerprint:
-    """What tells one request from another: its operation, path, query and body."""
+    """What tells one request from another: its operation, path, query, body, and the headers that say what to do."""
 
     def __init__(self, operation: Operation, exchange: Exchange) -> None:
-        head = [operation.id, exchange.path, sorted(exchange.query.items())]
+        head = [operation.id, exchange.path, exchange.query_string, *map(exchange.headers.get, _HEADERS)]
         self._hash = hashlib.sha256(json.dumps(head).encode())
 
     def add(self, chunk: bytes) -> None:
@@ -71,10 +73,10 @@ class Replays:
         """Return what came of the request made under a key."""
         return self._database.read(lambda connection: idempotency.find(connection, principal, key))
 
-    def complete(self, principal: str, key: str, status: int, answer: bytes) -> None:
+    def complete(self, principal: str, key: str, fingerprint: str, status: int, answer: bytes) -> None:
         """Keep the answer of a request."""
-        text = answer.decode()
-        self._database.write(lambda connection: idempotency.complete(connection, principal, key, status, text))
+        done = Outcome(fingerprint, None, status, answer.decode())
+        self._database.write(lambda connection: idempotency.complete(connection, principal, key, done))
 
 
 def replay(outcome: Outcome, fingerprint: str) -> tuple[int, bytes]:
@@ -89,14 +91,15 @@ def replay(outcome: Outcome, fingerprint: str) -> tuple[int, bytes]:
 
 def effect_of(principal: str, key: str, fingerprint: Callable[[], str]) -> Callable[..., None]:
     """Return what marks a request as carried out, inside the transaction of its effect."""
-    marked = False
+    attempts: set[str] = set()
 
     def mark(connection: Connection, transaction_id: str) -> None:
-        nonlocal marked
-        # An operation of several commits marks itself with each of them; the first is what counts.
+        attempts.add(transaction_id)
         if idempotency.mark(connection, principal, key, fingerprint(), transaction_id):
-            marked = True
-        elif not marked:
+            return
+        # An operation of several commits marks itself with each of them; the first is what counts.
+        known = idempotency.find(connection, principal, key)
+        if known is None or known.transaction_id not in attempts:
             raise ConcurrentModificationError("The same request is being carried out by another server; try again.")
 
     return mark

@@ -11,7 +11,8 @@ from pennon import __version__
 from pennon.core.errors import STATUS_BY_CODE
 from pennon.server.codec import QUERY_PARAMETERS
 from pennon.server.extension_schemas import ANSWERS, BODIES
-from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS
 from pennon.server.streams import FILE_TYPE, STREAM_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"

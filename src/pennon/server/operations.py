@@ -5,15 +5,10 @@ Routes, the OpenAPI document, the authorization matrix, metrics and the referenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import lance_namespace as ln
-from pydantic import BaseModel
 
-from pennon.core.caller import Role
-from pennon.core.identifiers import Identifier, check_identifier
 from pennon.namespace import inspection_models, job_models, view_models
 from pennon.namespace.backfill_models import (
     BackfillRequest,
@@ -26,124 +21,19 @@ from pennon.namespace.dependent_models import AlterColumns, DropColumns, DropNam
 from pennon.namespace.lineage_models import DescribeLineageRequest, DescribeLineageResponse
 from pennon.server import backfills, bindings, extensions, jobs, views
 from pennon.server.bindings import Binding
-
-
-@dataclass(frozen=True)
-class Permission:
-    """The role a caller needs, and on which objects of the request."""
-
-    role: Role
-    objects: Callable[[Any], list[Identifier]]
-    #: What a hidden object is called in the error that denies its existence.
-    kind: str
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation of the protocol."""
-
-    id: str
-    method: str
-    path: str
-    handler: str
-    permission: Permission
-    request: type[BaseModel] | None = None
-    response: type[BaseModel] | None = None
-    #: Query parameters that become fields of the request.
-    query: tuple[str, ...] = ()
-    status: int = 200
-    tag: str = "Table"
-    summary: str = ""
-    #: Answered from the catalog alone: may run on the event loop when the catalog is embedded.
-    instant: bool = False
-    #: How an operation on data is called; without it, the handler takes the request.
-    binding: Binding | None = None
-    #: Answers on the event loop what takes no time, and nothing when it may take some.
-    at_once: Binding | None = None
-    #: Whether the body is an Arrow stream; "either" where JSON will do as well.
-    arrow: bool | Literal["either"] = False
-    #: What the answer is: an object, a bare JSON value, Arrow batches, or a stream of events.
-    answer: Literal["object", "value", "batches", "events"] = "object"
-
-    @property
-    def long(self) -> bool:
-        """Whether the operation works on data, and so on the threads for that."""
-        return self.id in _ON_DATA
-
-    @property
-    def specified(self) -> bool:
-        """Whether the operation is one of the specification's; the others first of all serve LanceDB's client."""
-        return self.tag not in {"Extension", "Job"}
-
-    @property
-    def changes(self) -> bool:
-        """Whether the operation changes anything."""
-        return self.permission.role > Role.READER
-
-
-_ON_DATA = frozenset(
-    {
-        "AlterTableAlterColumns",
-        "AlterTableDropColumns",
-        "CreateTableBranch",
-        "DeleteFromTable",
-        "DeleteTableBranch",
-        "DescribeColumnFunction",
-        "DescribeColumnState",
-        "DescribeLineage",
-        "DiffTableVersions",
-        "DropTableIndex",
-        "GetTableStats",
-        "ListColumnErrors",
-        "ListTableFragments",
-        "ListTableIndices",
-        "UpdateFieldMetadata",
-        "UpdateTable",
-        "UpdateTableSchemaMetadata",
-    }
+from pennon.server.operation import (
+    FILTERED,
+    FILTERED_WRITE,
+    READ_NAMESPACE,
+    READ_TABLE,
+    WRITE_BATCH,
+    WRITE_BOTH_NAMES,
+    WRITE_ENTRIES,
+    WRITE_NAMESPACE,
+    WRITE_TABLE,
+    Operation,
+    Permission,
 )
-
-
-def _own(request: Any) -> list[Identifier]:
-    return [check_identifier(request.id or ())]
-
-
-def _entries(request: Any) -> list[Identifier]:
-    return [check_identifier(entry.id or ()) for entry in request.entries]
-
-
-def _batch(request: Any) -> list[Identifier]:
-    parts = [
-        part
-        for operation in request.operations
-        for part in (
-            operation.declare_table,
-            operation.create_table_version,
-            operation.delete_table_versions,
-            operation.deregister_table,
-        )
-        if part is not None
-    ]
-    return [check_identifier(part.id or ()) for part in parts]
-
-
-def _both_names(request: Any) -> list[Identifier]:
-    own = check_identifier(request.id or ())
-    namespace = own[:-1] if request.new_namespace_id is None else check_identifier(request.new_namespace_id)
-    return [own, (*namespace, request.new_table_name)]
-
-
-def _nothing(_: Any) -> list[Identifier]:
-    return []
-
-
-_READ_NAMESPACE = Permission(Role.READER, _own, "namespace")
-_WRITE_NAMESPACE = Permission(Role.WRITER, _own, "namespace")
-_READ_TABLE = Permission(Role.READER, _own, "table")
-_WRITE_TABLE = Permission(Role.WRITER, _own, "table")
-# Filtered by the operation itself, which knows what each item of its answer belongs to.
-_FILTERED = Permission(Role.READER, _nothing, "table")
-_FILTERED_WRITE = Permission(Role.WRITER, _nothing, "transaction")
 
 _PAGED = ("page_token", "limit")
 _NS, _T = "/v1/namespace/{id}", "/v1/table/{id}"
@@ -176,11 +66,11 @@ def _extension(op: str, verb: str, permission: Permission, binding: Binding, sum
 
 
 _EXTENSIONS: tuple[Operation, ...] = (
-    _extension("CloneTable", "clone", _WRITE_TABLE, extensions.clone_table, "Clone a table."),
+    _extension("CloneTable", "clone", WRITE_TABLE, extensions.clone_table, "Clone a table."),
     _extension(
         "BeginUpload",
         "multipart_write/create",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         extensions.begin_upload,
         "Begin an upload in parts.",
         query=("branch",),
@@ -188,7 +78,7 @@ _EXTENSIONS: tuple[Operation, ...] = (
     _extension(
         "CompleteUpload",
         "multipart_write/complete",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         extensions.complete_upload,
         "Commit an upload in parts.",
         query=("upload_id", "branch"),
@@ -196,22 +86,22 @@ _EXTENSIONS: tuple[Operation, ...] = (
     _extension(
         "AbortUpload",
         "multipart_write/abort",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         extensions.abort_upload,
         "Give an upload in parts up.",
         query=("upload_id", "branch"),
     ),
-    _extension("DiffBranch", "branches/diff", _READ_TABLE, extensions.diff_branch, "Compare a branch with main."),
+    _extension("DiffBranch", "branches/diff", READ_TABLE, extensions.diff_branch, "Compare a branch with main."),
     _extension(
-        "CherryPick", "branches/cherry_pick", _WRITE_TABLE, extensions.cherry_pick, "Bring a branch over to main."
+        "CherryPick", "branches/cherry_pick", WRITE_TABLE, extensions.cherry_pick, "Bring a branch over to main."
     ),
     _extension(
-        "FetchBlobs", "fetch_blobs", _READ_TABLE, extensions.fetch_blobs, "Read blobs of rows.", answer="batches"
+        "FetchBlobs", "fetch_blobs", READ_TABLE, extensions.fetch_blobs, "Read blobs of rows.", answer="batches"
     ),
     _extension(
         "ReadBlob",
         "blob/{column}/{row_id}/bytes",
-        _READ_TABLE,
+        READ_TABLE,
         extensions.read_blob,
         "Read a range of one blob.",
         method="GET",
@@ -220,22 +110,22 @@ _EXTENSIONS: tuple[Operation, ...] = (
     _extension(
         "PrewarmIndex",
         "index/{index_name}/prewarm",
-        _READ_TABLE,
+        READ_TABLE,
         extensions.prewarm_index,
         "Load an index into memory.",
     ),
-    _extension("PrewarmData", "page_cache/prewarm", _READ_TABLE, extensions.prewarm_data, "Accept a wish to preload."),
+    _extension("PrewarmData", "page_cache/prewarm", READ_TABLE, extensions.prewarm_data, "Accept a wish to preload."),
     _extension(
         "GetWriteBuffer",
         "get_lsm_write_spec",
-        _READ_TABLE,
+        READ_TABLE,
         extensions.no_write_buffer,
         "Tell that writes are not buffered.",
     ),
     _extension(
         "GetWriteBufferStats",
         "get_lsm_stats",
-        _READ_TABLE,
+        READ_TABLE,
         extensions.no_write_buffer,
         "Tell that writes are not buffered.",
     ),
@@ -245,7 +135,7 @@ _EXTENSIONS: tuple[Operation, ...] = (
 def _inspection(op: str, verb: str, summary: str) -> Operation:
     """Make the row of an operation for those who look at tables, such as the console."""
     models = {kind: getattr(inspection_models, f"{op}{kind.capitalize()}") for kind in ("request", "response")}
-    return _table(op, verb, _READ_TABLE, summary, tag="Extension", **models)
+    return _table(op, verb, READ_TABLE, summary, tag="Extension", **models)
 
 
 _INSPECTIONS: tuple[Operation, ...] = (
@@ -253,7 +143,7 @@ _INSPECTIONS: tuple[Operation, ...] = (
         "DescribeCaller",
         "GET",
         "/v1/whoami",
-        _FILTERED,
+        FILTERED,
         request=inspection_models.CallerRequest,
         response=inspection_models.DescribeCallerResponse,
         tag="Extension",
@@ -275,22 +165,22 @@ def _job(op: str, verb: str, permission: Permission, summary: str, **more: Any) 
 
 
 _JOBS: tuple[Operation, ...] = (
-    _job("ListJobs", "list", _FILTERED, "List jobs, the newest first.", request=job_models.ListJobsRequest),
-    _job("DescribeJob", "describe", _FILTERED, "Describe a job: its state, progress and outcome."),
-    _job("CancelJob", "cancel", _FILTERED_WRITE, "Cancel a job."),
-    _job("PauseJob", "pause", _FILTERED_WRITE, "Let a job rest."),
-    _job("ResumeJob", "resume", _FILTERED_WRITE, "Let a job that rests go on."),
+    _job("ListJobs", "list", FILTERED, "List jobs, the newest first.", request=job_models.ListJobsRequest),
+    _job("DescribeJob", "describe", FILTERED, "Describe a job: its state, progress and outcome."),
+    _job("CancelJob", "cancel", FILTERED_WRITE, "Cancel a job."),
+    _job("PauseJob", "pause", FILTERED_WRITE, "Let a job rest."),
+    _job("ResumeJob", "resume", FILTERED_WRITE, "Let a job that rests go on."),
     _job(
         "RetryJob",
         "retry",
-        _FILTERED_WRITE,
+        FILTERED_WRITE,
         "Submit again what a job did not get done.",
         request=job_models.RetryJobRequest,
     ),
     _job(
         "QueryJobEvents",
         "query_events",
-        _FILTERED,
+        FILTERED,
         "Return what happened to jobs, as Arrow.",
         request=job_models.QueryJobEventsRequest,
         binding=jobs.query_events,
@@ -299,7 +189,7 @@ _JOBS: tuple[Operation, ...] = (
     _job(
         "FollowJob",
         "{job_id}/events",
-        _FILTERED,
+        FILTERED,
         "Follow what happens to a job, as server-sent events.",
         request=None,
         method="GET",
@@ -325,7 +215,7 @@ _VIEWS: tuple[Operation, ...] = (
     _view(
         "CreateMaterializedView",
         "create",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Create a materialized view.",
         request=view_models.CreateViewRequest,
         binding=views.create_view,
@@ -335,7 +225,7 @@ _VIEWS: tuple[Operation, ...] = (
     _view(
         "RefreshMaterializedView",
         "refresh",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Start bringing a view up to date, or tell what that would do.",
         request=view_models.RefreshViewRequest,
         binding=views.refresh_view,
@@ -345,20 +235,29 @@ _VIEWS: tuple[Operation, ...] = (
     _view_extension(
         "DescribeMaterializedView",
         "describe",
-        _READ_TABLE,
+        READ_TABLE,
         "DescribeView",
         "Tell what a view is and how fresh.",
         binding=views.describe_view,
     ),
     _view_extension(
-        "AlterMaterializedView", "alter", _WRITE_TABLE, "AlterView", "Change how a view is kept up to date."
+        "AlterMaterializedView", "alter", WRITE_TABLE, "AlterView", "Change how a view is kept up to date."
     ),
-    _view_extension("DropMaterializedView", "drop", _WRITE_TABLE, "DropView", "Drop a view and its rows."),
+    _view(
+        "DescribeViewFunctions",
+        "functions",
+        READ_TABLE,
+        "Describe the functions that a view is made by.",
+        request=inspection_models.DescribeViewFunctionsRequest,
+        response=inspection_models.DescribeViewFunctionsResponse,
+        tag="Extension",
+    ),
+    _view_extension("DropMaterializedView", "drop", WRITE_TABLE, "DropView", "Drop a view and its rows."),
     _operation(
         "ListMaterializedViews",
         "GET",
         f"{_NS}/materialized_view/list",
-        _FILTERED,
+        FILTERED,
         request=view_models.ListViewsRequest,
         response=view_models.ListViewsResponse,
         query=_PAGED,
@@ -370,21 +269,21 @@ _VIEWS: tuple[Operation, ...] = (
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _namespace("CreateNamespace", "POST", f"{_NS}/create", _WRITE_NAMESPACE, summary="Create a namespace."),
+    _namespace("CreateNamespace", "POST", f"{_NS}/create", WRITE_NAMESPACE, summary="Create a namespace."),
     _namespace(
-        "ListNamespaces", "GET", f"{_NS}/list", _FILTERED, query=_PAGED, instant=True, summary="List child namespaces."
+        "ListNamespaces", "GET", f"{_NS}/list", FILTERED, query=_PAGED, instant=True, summary="List child namespaces."
     ),
     _namespace(
-        "DescribeNamespace", "POST", f"{_NS}/describe", _READ_NAMESPACE, instant=True, summary="Describe a namespace."
+        "DescribeNamespace", "POST", f"{_NS}/describe", READ_NAMESPACE, instant=True, summary="Describe a namespace."
     ),
     _namespace(
-        "DropNamespace", "POST", f"{_NS}/drop", _WRITE_NAMESPACE, request=DropNamespace, summary="Drop a namespace."
+        "DropNamespace", "POST", f"{_NS}/drop", WRITE_NAMESPACE, request=DropNamespace, summary="Drop a namespace."
     ),
     _namespace(
         "NamespaceExists",
         "POST",
         f"{_NS}/exists",
-        _READ_NAMESPACE,
+        READ_NAMESPACE,
         response=None,
         instant=True,
         summary="Tell whether a namespace exists.",
@@ -393,7 +292,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "ListTables",
         "GET",
         f"{_NS}/table/list",
-        _FILTERED,
+        FILTERED,
         query=(*_PAGED, "include_declared"),
         instant=True,
         summary="List the tables of a namespace.",
@@ -402,31 +301,31 @@ OPERATIONS: tuple[Operation, ...] = (
         "ListAllTables",
         "GET",
         "/v1/table",
-        _FILTERED,
+        FILTERED,
         request=ln.ListTablesRequest,
         response=ln.ListTablesResponse,
         query=(*_PAGED, "include_declared"),
         instant=True,
         summary="List the tables of all namespaces.",
     ),
-    _table("RegisterTable", "register", _WRITE_TABLE, "Register a table that exists on storage."),
+    _table("RegisterTable", "register", WRITE_TABLE, "Register a table that exists on storage."),
     _table(
         "DescribeTable",
         "describe",
-        _READ_TABLE,
+        READ_TABLE,
         "Describe a table.",
         query=("with_table_uri", "load_detailed_metadata", "check_declared"),
         instant=True,
     ),
-    _table("TableExists", "exists", _READ_TABLE, "Tell whether a table exists.", response=None, instant=True),
-    _table("DropTable", "drop", _WRITE_TABLE, "Drop a table and delete its data.", request=DropTable),
-    _table("DeregisterTable", "deregister", _WRITE_TABLE, "Forget a table and keep its data."),
-    _table("RenameTable", "rename", Permission(Role.WRITER, _both_names, "table"), "Rename or move a table."),
-    _table("DeclareTable", "declare", _WRITE_TABLE, "Declare a table without touching storage."),
+    _table("TableExists", "exists", READ_TABLE, "Tell whether a table exists.", response=None, instant=True),
+    _table("DropTable", "drop", WRITE_TABLE, "Drop a table and delete its data.", request=DropTable),
+    _table("DeregisterTable", "deregister", WRITE_TABLE, "Forget a table and keep its data."),
+    _table("RenameTable", "rename", WRITE_BOTH_NAMES, "Rename or move a table."),
+    _table("DeclareTable", "declare", WRITE_TABLE, "Declare a table without touching storage."),
     _table(
         "CreateEmptyTable",
         "create-empty",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Declare a table by the older route.",
         request=ln.DeclareTableRequest,
         response=ln.DeclareTableResponse,
@@ -434,31 +333,31 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "ListTableVersions",
         "version/list",
-        _READ_TABLE,
+        READ_TABLE,
         "List the versions of a table.",
         query=(*_PAGED, "descending", "branch"),
     ),
-    _table("CreateTableVersion", "version/create", _WRITE_TABLE, "Commit a version whose manifest is staged."),
-    _table("DescribeTableVersion", "version/describe", _READ_TABLE, "Describe one version.", instant=True),
-    _table("BatchDeleteTableVersions", "version/delete", _WRITE_TABLE, "Delete old versions."),
+    _table("CreateTableVersion", "version/create", WRITE_TABLE, "Commit a version whose manifest is staged."),
+    _table("DescribeTableVersion", "version/describe", READ_TABLE, "Describe one version.", instant=True),
+    _table("BatchDeleteTableVersions", "version/delete", WRITE_TABLE, "Delete old versions."),
     _operation(
         "BatchCreateTableVersions",
         "POST",
         "/v1/table/version/batch-create",
-        Permission(Role.WRITER, _entries, "table"),
+        WRITE_ENTRIES,
         summary="Commit versions of several tables together.",
     ),
     _operation(
         "BatchCommitTables",
         "POST",
         "/v1/table/batch-commit",
-        Permission(Role.WRITER, _batch, "table"),
+        WRITE_BATCH,
         summary="Commit operations on several tables together.",
     ),
     _table(
         "CreateTable",
         "create",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Create a table from an Arrow stream.",
         query=("mode", "properties", "storage_options"),
         binding=bindings.create_table,
@@ -467,7 +366,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "InsertIntoTable",
         "insert",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Append an Arrow stream to a table, or replace its rows.",
         query=("mode", "branch", "upload_id", "upload_part_id"),
         binding=bindings.insert_into_table,
@@ -476,7 +375,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "MergeInsertIntoTable",
         "merge_insert",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Upsert an Arrow stream.",
         query=(
             "on",
@@ -492,12 +391,12 @@ OPERATIONS: tuple[Operation, ...] = (
         binding=bindings.merge_insert_into_table,
         arrow=True,
     ),
-    _table("UpdateTable", "update", _WRITE_TABLE, "Update rows."),
-    _table("DeleteFromTable", "delete", _WRITE_TABLE, "Delete rows."),
+    _table("UpdateTable", "update", WRITE_TABLE, "Update rows."),
+    _table("DeleteFromTable", "delete", WRITE_TABLE, "Delete rows."),
     _table(
         "QueryTable",
         "query",
-        _READ_TABLE,
+        READ_TABLE,
         "Query a table.",
         response=None,
         binding=bindings.query_table,
@@ -507,7 +406,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "CountTableRows",
         "count_rows",
-        _READ_TABLE,
+        READ_TABLE,
         "Count rows.",
         response=None,
         binding=bindings.count_table_rows,
@@ -516,7 +415,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "ExplainTableQueryPlan",
         "explain_plan",
-        _READ_TABLE,
+        READ_TABLE,
         "Explain how a query would be answered.",
         response=None,
         binding=bindings.explain_table_query_plan,
@@ -525,7 +424,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "AnalyzeTableQueryPlan",
         "analyze_plan",
-        _READ_TABLE,
+        READ_TABLE,
         "Run a query and tell what each step took.",
         response=None,
         binding=bindings.analyze_table_query_plan,
@@ -534,7 +433,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "AlterTableAddColumns",
         "add_columns",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Add columns.",
         binding=bindings.alter_table_add_columns,
         query=("branch",),
@@ -543,7 +442,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "AlterTableBackfillColumns",
         "backfill_column",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Start filling a column, or tell what that would do.",
         request=BackfillRequest,
         binding=backfills.backfill_column,
@@ -552,7 +451,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "DescribeColumnState",
         "column_state",
-        _READ_TABLE,
+        READ_TABLE,
         "Count a column's rows by what is known of them.",
         request=ColumnStateRequest,
         response=ColumnStateResponse,
@@ -561,7 +460,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "ListColumnErrors",
         "errors",
-        _READ_TABLE,
+        READ_TABLE,
         "Return the rows that functions failed on.",
         request=ColumnErrorsRequest,
         response=ColumnErrorsResponse,
@@ -570,24 +469,24 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "DescribeLineage",
         "lineage",
-        _READ_TABLE,
+        READ_TABLE,
         "Tell what a table is computed from, and what is computed from it.",
         request=DescribeLineageRequest,
         response=DescribeLineageResponse,
         tag="Extension",
     ),
-    _table("AlterTableAlterColumns", "alter_columns", _WRITE_TABLE, "Alter columns.", request=AlterColumns),
-    _table("AlterTableDropColumns", "drop_columns", _WRITE_TABLE, "Drop columns.", request=DropColumns),
-    _table("UpdateFieldMetadata", "update_field_metadata", _WRITE_TABLE, "Change the metadata of fields."),
-    _table("UpdateTableSchemaMetadata", "schema_metadata/update", _WRITE_TABLE, "Replace the schema's metadata."),
-    _table("GetTableStats", "stats", _READ_TABLE, "Return a table's statistics."),
+    _table("AlterTableAlterColumns", "alter_columns", WRITE_TABLE, "Alter columns.", request=AlterColumns),
+    _table("AlterTableDropColumns", "drop_columns", WRITE_TABLE, "Drop columns.", request=DropColumns),
+    _table("UpdateFieldMetadata", "update_field_metadata", WRITE_TABLE, "Change the metadata of fields."),
+    _table("UpdateTableSchemaMetadata", "schema_metadata/update", WRITE_TABLE, "Replace the schema's metadata."),
+    _table("GetTableStats", "stats", READ_TABLE, "Return a table's statistics."),
     _table(
-        "RestoreTable", "restore", _WRITE_TABLE, "Make an earlier version the newest.", binding=bindings.restore_table
+        "RestoreTable", "restore", WRITE_TABLE, "Make an earlier version the newest.", binding=bindings.restore_table
     ),
     _table(
         "CreateTableIndex",
         "create_index",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Start building an index.",
         binding=bindings.create_table_index,
         tag="Index",
@@ -595,33 +494,33 @@ OPERATIONS: tuple[Operation, ...] = (
     _table(
         "CreateTableScalarIndex",
         "create_scalar_index",
-        _WRITE_TABLE,
+        WRITE_TABLE,
         "Start building a scalar index.",
         request=ln.CreateTableIndexRequest,
         binding=bindings.create_table_index,
         tag="Index",
     ),
-    _table("ListTableIndices", "index/list", _READ_TABLE, "List a table's indices.", tag="Index", query=_PAGED),
+    _table("ListTableIndices", "index/list", READ_TABLE, "List a table's indices.", tag="Index", query=_PAGED),
     _table(
-        "DescribeTableIndexStats", "index/{index_name}/stats", _READ_TABLE, "Tell what an index covers.", tag="Index"
+        "DescribeTableIndexStats", "index/{index_name}/stats", READ_TABLE, "Tell what an index covers.", tag="Index"
     ),
-    _table("DropTableIndex", "index/{index_name}/drop", _WRITE_TABLE, "Drop an index.", tag="Index", query=("branch",)),
+    _table("DropTableIndex", "index/{index_name}/drop", WRITE_TABLE, "Drop an index.", tag="Index", query=("branch",)),
     _table(
         "ListTableTags",
         "tags/list",
-        _READ_TABLE,
+        READ_TABLE,
         "List a table's tags.",
         tag="Tag",
         query=_PAGED,
         binding=bindings.list_table_tags,
     ),
-    _table("GetTableTagVersion", "tags/version", _READ_TABLE, "Return the version a tag points to.", tag="Tag"),
-    _table("CreateTableTag", "tags/create", _WRITE_TABLE, "Create a tag.", tag="Tag"),
-    _table("DeleteTableTag", "tags/delete", _WRITE_TABLE, "Delete a tag.", tag="Tag"),
-    _table("UpdateTableTag", "tags/update", _WRITE_TABLE, "Move a tag.", tag="Tag"),
-    _table("ListTableBranches", "branches/list", _READ_TABLE, "List a table's branches.", tag="Branch", query=_PAGED),
-    _table("CreateTableBranch", "branches/create", _WRITE_TABLE, "Create a branch.", tag="Branch"),
-    _table("DeleteTableBranch", "branches/delete", _WRITE_TABLE, "Delete a branch.", tag="Branch"),
+    _table("GetTableTagVersion", "tags/version", READ_TABLE, "Return the version a tag points to.", tag="Tag"),
+    _table("CreateTableTag", "tags/create", WRITE_TABLE, "Create a tag.", tag="Tag"),
+    _table("DeleteTableTag", "tags/delete", WRITE_TABLE, "Delete a tag.", tag="Tag"),
+    _table("UpdateTableTag", "tags/update", WRITE_TABLE, "Move a tag.", tag="Tag"),
+    _table("ListTableBranches", "branches/list", READ_TABLE, "List a table's branches.", tag="Branch", query=_PAGED),
+    _table("CreateTableBranch", "branches/create", WRITE_TABLE, "Create a branch.", tag="Branch"),
+    _table("DeleteTableBranch", "branches/delete", WRITE_TABLE, "Delete a branch.", tag="Branch"),
     *_EXTENSIONS,
     *_INSPECTIONS,
     *_JOBS,
@@ -630,7 +529,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "DescribeTransaction",
         "POST",
         "/v1/transaction/{id}/describe",
-        _FILTERED,
+        FILTERED,
         tag="Transaction",
         instant=True,
         summary="Describe a transaction.",
@@ -639,7 +538,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "AlterTransaction",
         "POST",
         "/v1/transaction/{id}/alter",
-        _FILTERED_WRITE,
+        FILTERED_WRITE,
         tag="Transaction",
         summary="Alter a transaction.",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import TableVersionNotFoundError
 
 from pennon.catalog import tables
+from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
 from pennon.lake.layout import manifest_name, versions_folder
@@ -34,17 +35,17 @@ class Pin:
         return f"{_PREFIX}{self.view_id}.{self.version}"
 
 
-def pin(folder: Folder, view_id: str, version: int) -> None:
-    """Keep a version of a source for a view; raises ``TableVersionNotFoundError`` when it is gone.
+def pin(folder: Folder, view_id: str, version: int, branch: str = "") -> None:
+    """Keep a version of a source for a view or a clone; raises ``TableVersionNotFoundError`` when it is gone.
 
     Whoever reads a version pins it first. To pin what is pinned changes nothing.
     """
-    size = _manifest_size(folder, version)
+    size = _manifest_size(folder, version, branch)
     wanted = Pin(view_id, version)
     if size is not None:
-        folder.put_if_absent(refs.file_of(wanted.tag), refs.tag_content("", version, size))
+        folder.put_if_absent(refs.file_of(wanted.tag), refs.tag_content(branch, version, size))
         # Looked for again: a cleanup that did not see the tag may have removed the version just now.
-        if _manifest_size(folder, version) is not None:
+        if _manifest_size(folder, version, branch) is not None:
             return
         folder.remove(refs.file_of(wanted.tag))
     raise TableVersionNotFoundError(f"Version {version} of a source is gone: it was cleaned up.")
@@ -63,14 +64,18 @@ def pins(folder: Folder) -> list[Pin]:
 
 
 def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
-    """Return references with those that are pins called by their views; a pin whose view was dropped needs nothing."""
+    """Return references with those that are pins called by who needs them; one whose view was dropped needs nothing."""
     named: list[Ref] = []
+    principal = current_caller().principal
     for ref in found:
         pinned = _pin_of(ref)
         if pinned is None:
             named.append(ref)
         elif (view := tables.find_by_id(connection, pinned.view_id)) is not None:
-            named.append(refs.Ref("view", format_identifier(view.identifier), ref.branch, ref.version))
+            kind = "view" if view.is_view else "clone"
+            seen = principal.role_on(view.namespace) is not None
+            name = format_identifier(view.identifier) if seen else "(hidden from this key)"
+            named.append(refs.Ref(kind, name, ref.branch, ref.version))
     return named
 
 
@@ -80,7 +85,7 @@ def _pin_of(ref: Ref) -> Pin | None:
     return Pin(view_id, int(version)) if is_pin else None
 
 
-def _manifest_size(folder: Folder, version: int) -> int | None:
+def _manifest_size(folder: Folder, version: int, branch: str) -> int | None:
     names = (manifest_name(version, "V2"), manifest_name(version, "V1"))
-    stored = next(filter(None, (folder.stat(f"{versions_folder('')}/{name}") for name in names)), None)
+    stored = next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
     return None if stored is None else stored.size

@@ -37,8 +37,14 @@ def test_an_index_is_loaded_ahead_and_one_that_is_missing_is_named(table: Any) -
 
 def test_a_branch_is_compared_with_main(db: Any, table: Any) -> None:
     table.branches.create("dev")
-    db.open_table(table.name, branch="dev").add(rows(100, 105))
-    assert table.branches.diff("dev") is not None
+    branch = db.open_table(table.name, branch="dev")
+    branch.add(rows(100, 105))
+    branch.alter_columns({"path": "id", "data_type": pa.int32()})
+    table.create_index("id", config=BTree())
+    found = table.branches.diff("dev")
+    assert found["rowSummary"]["newOnBranch"] == 5
+    assert found["changedColumns"][0]["branch"]["dataType"] == "int32"
+    assert found["removedIndexes"][0]["indexName"] == "id_idx"
 
 
 def test_blobs_are_fetched_by_row_id(db: Any) -> None:

@@ -179,3 +179,18 @@ def test_tags_and_branches_are_listed_in_pages(table: DataTable) -> None:
         rest = table.do(f"{noun}/list", limit=2, page_token=first["page_token"])
         assert list(rest[key]) == ["c"]
         assert "page_token" not in rest
+
+
+def test_a_deleted_branch_is_gone_also_when_the_name_of_another_begins_with_its_own(table: DataTable) -> None:
+    for name in ("dev", "dev/x"):
+        table.do("branches/create", {"name": name})
+        table.put("insert", rows(500, 503), branch=name)
+    table.do("branches/delete", {"name": "dev"})
+    assert error(table.ask("count_rows", {"branch": "dev"})) == (404, 22)
+    table.do("branches/create", {"name": "dev"})
+    assert (table.count(branch="dev"), table.count(branch="dev/x")) == (100, 103)
+
+
+def test_a_name_that_lance_refuses_is_refused(table: DataTable) -> None:
+    for name in ("dev.lock", "a/b.lock", "..", "a//b", "/a", "a/"):
+        assert error(table.ask("branches/create", {"name": name})) == (400, 13)

@@ -230,3 +230,37 @@ def test_a_killed_server_keeps_what_it_acknowledged(start_pennon: StartPennon) -
     with RestClient(server.url) as http:
         assert set(acknowledged) <= set(table.on(http).ids())
         table.on(http).put("insert", rows(9999, 10_000))
+
+
+def at_once(*attempts: Callable[[], httpx.Response]) -> list[int]:
+    """Send requests at the same moment and return the statuses they were answered with."""
+    return [answer.status_code for answer in race(len(attempts), lambda number: attempts[number]())]
+
+
+def test_two_servers_do_not_name_what_the_other_removes(two_servers: list[RestClient]) -> None:
+    table = DataTable(two_servers[0]).create(rows(3))
+    for number in range(12):
+        table.put("insert", rows(1))
+        table.put("insert", rows(1))
+        version = table.versions()[-2]
+        ranges = [{"start_version": version, "end_version": version + 1}]
+        name = partial(table.ask, "tags/create", {"tag": f"tag{number}", "version": version})
+        remove = partial(table.on(two_servers[1]).ask, "version/delete", {"ranges": ranges})
+        assert at_once(name, remove) in ([200, 409], [404, 200])
+
+
+def test_of_servers_that_make_a_branch_at_once_one_does(two_servers: list[RestClient]) -> None:
+    tables = [DataTable(two_servers[0], "t").create(rows(3)), DataTable(two_servers[1], "t")]
+    for number in range(8):
+        attempts = [partial(table.ask, "branches/create", {"name": f"branch{number}"}) for table in tables * 3]
+        assert sorted(at_once(*attempts)) == [200, *[409] * 5]
+        assert tables[0].count(branch=f"branch{number}") == 3
+
+
+def test_a_table_is_cloned_or_dropped(two_servers: list[RestClient]) -> None:
+    for _ in range(6):
+        origin, made = DataTable(two_servers[0]).create(rows(3)), DataTable(two_servers[1])
+        clone = partial(made.ask, "clone", {"source_location": origin.do("describe")["location"]})
+        outcome = at_once(clone, partial(origin.ask, "drop"))
+        assert outcome in ([200, 409], [404, 200])
+        assert outcome[0] == 404 or made.count() == 3

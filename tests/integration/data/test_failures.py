@@ -277,3 +277,19 @@ def test_an_argument_of_the_wrong_type_is_refused_beyond_the_specification_too(
     table: DataTable, verb: str, body: dict[str, object]
 ) -> None:
     assert error(table.ask(verb, body)) == (400, 13)
+
+
+@pytest.mark.parametrize("row_id", ["²", "-1", "x", "1.0", "9" * 5000])
+def test_what_is_no_row_id_is_refused(table: DataTable, row_id: str) -> None:
+    assert error(table.http.raw.get(f"{table.path}/blob/word/{row_id}/bytes")) == (400, 13)
+
+
+@pytest.mark.parametrize("span", ["bytes=5-2", "bytes=-2", "bytes=0-1,3-4", "items=0-1", f"bytes={'9' * 5000}-"])
+def test_what_is_no_range_of_bytes_is_refused(table: DataTable, span: str) -> None:
+    assert error(table.http.raw.get(f"{table.path}/blob/word/0/bytes", headers={"range": span})) == (400, 13)
+
+
+@pytest.mark.parametrize("queries", [5, [5], [None], [{}], [{"terms": 5}]])
+def test_a_full_text_query_of_anything_but_queries_is_refused(table: DataTable, queries: object) -> None:
+    query = {"structured_query": {"query": {"multi_match": {"match_queries": queries}}}}
+    assert error(table.ask("query", {"k": 1, "full_text_query": query})) == (400, 13)

@@ -19,7 +19,7 @@ from tests.integration.rest.wire import Wire, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pennon.server.operations import Operation
+    from pennon.server.operation import Operation
 
 STREAM = {"content-type": "application/vnd.apache.arrow.stream"}
 
@@ -291,6 +291,7 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     ),
     "RefreshMaterializedView": _view({"concurrency": 2, "full": True}),
     "DescribeMaterializedView": _view({}),
+    "DescribeViewFunctions": _view({}),
     "AlterMaterializedView": _view({"schedule": "0 3 * * *", "auto_refresh": True}),
     "DropMaterializedView": _view({}),
     "ListMaterializedViews": lambda home: Sample(home.name, query="limit=10"),

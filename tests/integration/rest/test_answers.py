@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, Sample, path_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS
 from tests.integration.rest.everything import everything_in
 from tests.integration.rest.samples import SAMPLES, Home, path_of, stream
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import pennon
@@ -115,6 +116,37 @@ class TestFunctions:
         path = f"/v1/table/{filled.table}/column_function"
         assert filled.wire.post(path, {"column": "id"}).outcome == (400, 13)
         assert filled.wire.post(path, {"column": "idd"}).outcome == (404, 12)
+
+
+class TestViewFunctions:
+    def ask(self, home: Home, view: str) -> Any:
+        path = f"/v1/materialized_view/{home.other(view)}/functions"
+        return home.wire.post(path, {}).json["functions"]
+
+    def test_functions_of_columns_and_rows_are_told_with_their_source(self, filled: Home, pennon_server: Any) -> None:
+        @pennon.udf(version="2")
+        def shout(word: str) -> str:
+            return word.upper()
+
+        @pennon.chunker(output_schema=pa.schema([("letter", pa.string())]))
+        def letters(word: str) -> Any:
+            yield from ({"letter": letter} for letter in word)
+
+        db, source = pennon.connect(pennon_server.url), pennon.query(f"{filled.name}.t")
+        where: dict[str, Any] = {"namespace_path": [filled.name], "with_no_data": True}
+        db.create_materialized_view("loud", source.select({"id": "id", "loud": shout}), **where)
+        db.create_chunk_view("spelled", source, letters, columns=["id"], **where)
+        db.create_materialized_view("plain", source.select("id"), **where)
+        [loud], [spelled] = self.ask(filled, "loud"), self.ask(filled, "spelled")
+        assert (loud["name"], loud["version"], loud["inputs"], loud["columns"]) == ("shout", "2", ["word"], ["loud"])
+        assert loud["source"].endswith("return word.upper()")
+        assert (spelled["kind"], spelled["inputs"], spelled["columns"]) == ("chunker", ["word"], ["letter"])
+        assert spelled["source"].startswith("@pennon.chunker(")
+        assert self.ask(filled, "plain") == []
+
+    def test_a_table_is_no_view(self, filled: Home) -> None:
+        path = f"/v1/materialized_view/{filled.table}/functions"
+        assert filled.wire.post(path, {}).outcome == (400, 13)
 
 
 def test_without_keys_everyone_may_do_everything(wire: Wire) -> None:

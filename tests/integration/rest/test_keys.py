@@ -227,6 +227,20 @@ class TestHiding:
         assert guarded.ask(reader, "POST", f"/v1/transaction/{made}/alter", alter).outcome == (403, 15)
         assert guarded.ask(writer, "POST", f"/v1/transaction/{made}/alter", alter).status == 200
 
+    def test_who_needs_a_version_is_not_named_to_who_may_not_see_it(
+        self, guarded: Guarded, writer: str, deep: str
+    ) -> None:
+        location = guarded.ask(writer, "POST", "/v1/table/a%24inner%24t/describe").json["location"]
+        clone = {"source_location": location}
+        assert guarded.ask(writer, "POST", "/v1/table/a%24secret/clone", clone).status == 200
+        assert guarded.ask(writer, "POST", "/v1/table/a%24inner%24t/insert", stream()).status == 200
+        doomed = {"ranges": [{"start_version": 1, "end_version": 2}]}
+        for path, body in (("version/delete", doomed), ("drop", None)):
+            refused = guarded.ask(deep, "POST", f"/v1/table/a%24inner%24t/{path}", body)
+            assert refused.outcome == (409, 19)
+            assert "secret" not in refused.json["error"]
+        assert guarded.ask(writer, "POST", "/v1/table/a%24secret/drop").status == 200
+
     def test_a_database_that_is_hidden_is_not_told_of(self, guarded: Guarded, writer: str) -> None:
         headers = {"x-api-key": writer}
         answers = [

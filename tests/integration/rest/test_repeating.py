@@ -8,11 +8,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lance_namespace.errors import ConcurrentModificationError
 
+from pennon.catalog import open_database
+from pennon.catalog.schema import migrate
+from pennon.server.idempotency import effect_of
 from tests.integration.rest.samples import STREAM, Home, rows, stream
 from tests.integration.rest.wire import Wire
 
 if TYPE_CHECKING:
+    from pennon.catalog import Connection
     from tests.support.server import PennonProcess
 
 
@@ -88,3 +93,44 @@ def test_requests_that_race_under_one_key_have_one_effect(
     assert {status for status, _ in answers} <= {200, 409}
     assert len({content for status, content in answers if status == 200}) == 1
     assert home.wire.post(f"/v1/table/{home.name}%24t/count_rows").json == 10
+
+
+def test_what_leaves_no_transaction_is_repeated_too(home: Home, key: dict[str, str]) -> None:
+    home.fill()
+    path = f"/v1/table/{home.name}%24t/multipart_write/create"
+    first, again = (home.wire.post(path, {}, key) for _ in range(2))
+    assert first.status == again.status == 200
+    assert again.json == first.json
+    assert home.wire.post(path, {}).json != first.json
+
+
+def test_headers_and_every_parameter_belong_to_a_request(home: Home) -> None:
+    home.fill()
+    path = f"/v1/table/{home.name}%24t"
+    merge = f"{path}/merge_insert?when_not_matched_insert_all=true&on="
+    pairs: list[tuple[tuple[str, dict[str, str]], tuple[str, dict[str, str]]]] = [
+        ((f"{merge}id", {}), (f"{merge}nope&on=id", {})),
+        ((f"{path}/insert", {}), (f"{path}/insert", {"x-lancedb-database": home.name})),
+    ]
+    for (first, headers), (second, others) in pairs:
+        key = {"idempotency-key": secrets.token_hex(16), **STREAM}
+        assert home.wire.post(first, stream(rows(1, 50)), {**key, **headers}).status == 200
+        assert home.wire.post(second, stream(rows(1, 50)), {**key, **others}).outcome == (422, 13)
+
+
+def test_an_attempt_that_was_undone_does_not_count_as_the_first(catalog_url: str) -> None:
+    with closing(open_database(catalog_url)) as database:
+        migrate(database)
+        ours, others = (effect_of("someone", "key", lambda: "request") for _ in range(2))
+
+        def undone(connection: Connection) -> None:
+            ours(connection, "t1")
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            database.write(undone)
+        database.write(lambda connection: others(connection, "t2"))
+        for again in ("t3", "t4"):
+            database.write(lambda connection, again=again: others(connection, again))  # type: ignore[misc]
+        with pytest.raises(ConcurrentModificationError):
+            database.write(lambda connection: ours(connection, "t5"))

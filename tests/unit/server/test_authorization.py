@@ -15,7 +15,8 @@ from lance_namespace.errors import (
 
 from pennon.core.caller import EVERYTHING, Grant, Principal, Role
 from pennon.server.authorization import authorize
-from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS
 
 #: What each operation needs, written down once more: whoever changes one has to mean it.
 READING = {
@@ -32,6 +33,7 @@ READING = {
     "DescribeTableIndexStats",
     "DescribeTableVersion",
     "DescribeTransaction",
+    "DescribeViewFunctions",
     "DiffBranch",
     "DiffTableVersions",
     "ExplainTableQueryPlan",

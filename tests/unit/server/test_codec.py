@@ -11,7 +11,8 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.server.codec import QUERY_PARAMETERS, build_request, parse_body, state_request
 from pennon.server.exchange import BodyTooLargeError, ClientGoneError
-from pennon.server.operations import OPERATIONS, Operation
+from pennon.server.operation import Operation
+from pennon.server.operations import OPERATIONS
 from tests.unit.server.exchanges import body_of, exchange
 
 BY_ID = {row.id: row for row in OPERATIONS}
