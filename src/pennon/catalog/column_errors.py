@@ -1,4 +1,7 @@
-"""Rows that a function failed on, and why: until they are computed again."""
+"""Rows that a function failed on, and why: until they are computed again.
+
+Functions of columns fail on rows of the table itself, those of views on rows or partitions of the view's source.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,11 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "job_id, fragment_id, row_offset, row_id, function, function_version, table_version, error_type, error_message, "
-    "attempt, created_at"
+    "attempt, created_at, partition_value"
 )
+#: In place of a fragment, where a function of a view failed: the row is one of the view's source, or stands for a
+#: partition of it.
+SOURCE = -1
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class ColumnError:
     error_message: str
     attempt: int
     created_at: int
+    #: The partition that a table function failed on.
+    partition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
     """Record an error."""
     connection.run(
         f"INSERT INTO column_errors (id, table_id, branch, column_name, {_COLUMNS}) "  # noqa: S608 (a constant)
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         new_id(),
         place.table_id,
         place.branch,
@@ -74,6 +82,7 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
         error.error_message,
         error.attempt,
         error.created_at,
+        error.partition,
     )
 
 
@@ -89,6 +98,27 @@ def of_column(connection: Connection, place: Place) -> list[Located]:
     return [Located(*row) for row in rows]
 
 
+def of_sources(connection: Connection, view_id: str) -> list[Located]:
+    """Return where the errors of a view's functions are."""
+    rows = connection.all(
+        "SELECT id, fragment_id, row_offset, row_id FROM column_errors "
+        "WHERE table_id = ? AND branch = '' AND fragment_id = ?",
+        view_id,
+        SOURCE,
+    )
+    return [Located(*row) for row in rows]
+
+
+def columns(connection: Connection, table_id: str, branch: str) -> list[str]:
+    """Return the columns of a table that have errors, in the order of their names."""
+    rows = connection.all(
+        "SELECT DISTINCT column_name FROM column_errors WHERE table_id = ? AND branch = ? ORDER BY column_name",
+        table_id,
+        branch,
+    )
+    return [row[0] for row in rows]
+
+
 def forget(connection: Connection, ids: Sequence[str]) -> None:
     """Forget errors of rows that were computed again."""
     for known in ids:
@@ -99,7 +129,7 @@ def page(
     connection: Connection, place: Place, *, job_id: str | None, after: tuple[int, int] | None, limit: int
 ) -> list[ColumnError]:
     """Return errors of a column in the order of fragments and rows, after a place in it."""
-    fragment, offset = after or (-1, -1)
+    fragment, offset = after or (SOURCE, -1)
     rows = connection.all(
         f"SELECT {_COLUMNS} FROM column_errors "  # noqa: S608 (a constant)
         "WHERE table_id = ? AND branch = ? AND column_name = ? AND (CAST(? AS TEXT) IS NULL OR job_id = ?) "

@@ -14,6 +14,10 @@ ERRORS = pa.schema(
         ("fragment_id", pa.int64()),
         ("row_offset", pa.int64()),
         ("row_id", pa.int64()),
+        # Of a view: the row of its source, or the partition, and the source's version.
+        ("source_row_id", pa.int64()),
+        ("partition", pa.string()),
+        ("source_version", pa.int64()),
         ("column", pa.string()),
         ("function", pa.string()),
         ("function_version", pa.string()),

@@ -221,7 +221,8 @@ def error_of(response: urllib3.BaseHTTPResponse) -> LanceNamespaceError:
         stated = None
     if not isinstance(stated, dict) or not isinstance(stated.get("code"), int):
         code = _CODES.get(response.status, int(ErrorCode.INTERNAL))
-        return from_error_code(code, f"The server answered {response.status}: {_quote(content)}")
+        said = f"The answer {response.status} is none of a Pennon; check the address. It says: {_quote(content)}"
+        return from_error_code(code, said)
     error = from_error_code(stated["code"], str(stated.get("error") or "The server gave no reason."))
     if stated.get("detail"):
         error.add_note(str(stated["detail"]))
@@ -244,5 +245,5 @@ def _with_query(path: str, query: Mapping[str, Any]) -> str:
 
 
 def _quote(content: bytes) -> str:
-    text = content.decode(errors="replace").strip()
+    text = " ".join(content.decode(errors="replace").split()) or "nothing."
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"

@@ -131,6 +131,7 @@ def udf(
     error_policy: ErrorPolicy | None = None,
     auto_backfill: bool = False,
     num_cpus: float | None = None,
+    num_gpus: float | None = None,
     memory: int | None = None,
     image: str | None = None,
     manifest: Mapping[str, Any] | None = None,
@@ -161,8 +162,8 @@ def udf(
         version: Its version, else the digest of its pickle.
         error_policy: What happens when it fails; by default the job fails.
         options: ``batch_size`` (rows) and ``batch_bytes`` of a call, ``timeout`` of a call in seconds,
-            ``auto_backfill``, ``num_cpus`` and ``memory`` it needs, ``image``, and ``manifest`` with ``pip``
-            packages, ``py_modules`` and ``env_vars``.
+            ``auto_backfill``, ``num_cpus``, ``num_gpus`` and ``memory`` it needs, ``image``, and ``manifest`` with
+            ``pip`` packages, ``py_modules`` and ``env_vars``.
     """
 
     def declare(plain: Callable[..., Any]) -> Function[..., Any]:

@@ -7,24 +7,60 @@ from typing import Any
 
 import pyarrow as pa
 
-from pennon.functions.failures import FunctionFailedError, RowError, name_of, text_of
-from pennon.functions.loading import Loaded
+from pennon.functions.applying import GRACE_SECONDS
+from pennon.functions.deadlines import CallTimedOut, Deadline
+from pennon.functions.failures import name_of, text_of
+from pennon.functions.loading import Loaded, missing_package
+from pennon.functions.policy import ErrorPolicy, Retry
 from pennon.functions.results import to_arrow
 
 Batches = Iterator[pa.RecordBatch]
 
 
+class PartitionFailedError(Exception):
+    """A table function failed for a partition; with the rule of its policy that says how it is called again."""
+
+    def __init__(self, type_: str, message: str, rule: Retry | None = None) -> None:
+        super().__init__(f"{type_}: {message}")
+        self.type = type_
+        self.message = message
+        self.rule = rule
+
+
 class TableFunction:
     """A table function, ready to be given the rows of a partition."""
 
-    def __init__(self, loaded: Loaded, outputs: pa.Schema) -> None:
+    def __init__(
+        self, loaded: Loaded, outputs: pa.Schema, policy: ErrorPolicy | None = None, grace: float = GRACE_SECONDS
+    ) -> None:
         self._loaded = loaded
         self._outputs = outputs
+        self._policy = loaded.envelope.error_policy if policy is None else policy
+        self._grace = grace
+        pa.array([])  # for the first array of Python's values Arrow loads pandas: not on the time of the first call
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._loaded.name
+    def run(self, schema: pa.Schema, batches: Batches) -> Batches:
+        """Yield what becomes of batches; each batch has the time that the author gave a call, reading apart.
+
+        What the function raises comes as a PartitionFailedError, what the batches raise as it is.
+        """
+        deadline = Deadline(self._loaded.envelope.options.timeout, self._grace)
+        read = _Read(batches, deadline)
+        stream = self.stream(schema, iter(read))
+        following = deadline.limit(lambda: next(stream, None))
+        while True:
+            try:
+                with deadline:
+                    batch = following()
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
+                if read.error is error:
+                    raise
+                raise self._failed(error) from error
+            if batch is None:
+                return
+            yield batch
 
     def stream(self, schema: pa.Schema, batches: Batches) -> Batches:
         """Yield what becomes of batches of a schema, in the declared types; raise what the function raises."""
@@ -33,13 +69,13 @@ class TableFunction:
         for piece in _pieces(result):
             yield from self._batches(piece)
 
-    def failed(self, error: BaseException, partition: str, attempt: int = 1) -> FunctionFailedError:
-        """Return what the function raised as the failure of a partition."""
-        failure = FunctionFailedError(
-            self.name, RowError(0, name_of(type(error)), text_of(error), attempt), row_known=False
-        )
-        failure.place = partition
-        return failure
+    def _failed(self, error: BaseException) -> Exception:
+        if isinstance(error, ModuleNotFoundError):
+            return missing_package(self._loaded.envelope, error)
+        if isinstance(error, CallTimedOut):
+            message = f"A batch took longer than {self._loaded.envelope.options.timeout:g} s."
+            return PartitionFailedError("Timeout", message, self._policy.rule_for(TimeoutError(message)))
+        return PartitionFailedError(name_of(type(error)), text_of(error), self._policy.rule_for(error))
 
     def _batches(self, piece: Any) -> Batches:
         if isinstance(piece, pa.Table):
@@ -69,6 +105,27 @@ class TableFunction:
             if not field.nullable and column.null_count:
                 raise ValueError(f"The table function returned nulls for {field.name!r}, which is not nullable.")
         return pa.RecordBatch.from_arrays(columns, schema=self._outputs)
+
+
+class _Read:
+    """What a function reads: neither what reading raises nor how long it takes is taken for the function's fault."""
+
+    def __init__(self, batches: Batches, deadline: Deadline) -> None:
+        self._batches = batches
+        self._deadline = deadline
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Batches:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._deadline.waiting():
+            try:
+                return next(self._batches, None)
+            except Exception as error:
+                self.error = error
+                raise
 
 
 def _pieces(result: Any) -> Iterable[Any]:

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from pennon.lake.fills import FragmentState, Status, input_signature
 from pennon.lake.problems import typed_errors
-from pennon.lake.spans import Mask, Spans, spans_of
+from pennon.lake.spans import Mask, Spans, numbers_of, spans_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pennon.lake.feature_columns import FeatureColumn
 
 _OFFSET_BITS = np.uint64(0xFFFFFFFF)
@@ -145,7 +147,7 @@ def summarise(dataset: Any, states: list[FragmentState], column: FeatureColumn) 
         status, _ = state.fill.status(state.rows, column.digest)
         if state.deleted:
             status = status[live_rows(dataset, state.fragment_id, state.rows)]
-        counts += np.bincount(status, minlength=len(Status))
+        counts += [np.count_nonzero(status == np.uint8(number)) for number in Status]
     return Summary(
         rows=int(counts.sum()),
         computed=int(counts[Status.COMPUTED]),
@@ -155,6 +157,20 @@ def summarise(dataset: Any, states: list[FragmentState], column: FeatureColumn) 
         granularity=granularity_of(dataset),
         version=dataset.version,
     )
+
+
+def failed_rows(
+    dataset: Any, states: list[FragmentState], column: FeatureColumn
+) -> Iterator[tuple[int, int, int | None]]:
+    """Return the rows on which a column's function failed: fragment, place in it, and id where ids are stable."""
+    for state in states:
+        status, _ = state.fill.status(state.rows, column.digest)
+        failed = status == Status.FAILED
+        if state.deleted and failed.any():
+            failed &= live_rows(dataset, state.fragment_id, state.rows)
+        ids = numbers_of(state.fill.row_ids)
+        for offset in np.flatnonzero(failed).tolist():
+            yield state.fragment_id, offset, int(ids[offset]) if len(ids) else None
 
 
 def live_rows(dataset: Any, fragment_id: int, rows: int, where: str | None = None) -> Mask:
@@ -173,14 +189,14 @@ def _plan_fragment(
     dataset: Any, state: FragmentState, column: FeatureColumn, mode: Mode, where: str | None, before: int | None
 ) -> Unit | None:
     status, filled_at = state.fill.status(state.rows, column.digest)
-    wanted = _WANTED[mode][status]
+    wanted = _WANTED[mode].take(status)
     if before is not None:
         wanted &= filled_at <= before
     if not wanted.any():
         return None
     if state.deleted or where is not None:
         wanted &= live_rows(dataset, state.fragment_id, state.rows, where)
-    count = int(wanted.sum())
+    count = int(np.count_nonzero(wanted))
     if count == 0:
         return None
     metadata = dataset.get_fragment(state.fragment_id).metadata

@@ -17,7 +17,7 @@ from pennon.functions.envelope import Envelope, read_envelope
 from pennon.lake.dependencies import unfilled_before
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.layout import check_branch
-from pennon.lake.planning import Mode, Plan, Summary, known_to, plan_units, summarise
+from pennon.lake.planning import Mode, Plan, Summary, failed_rows, known_to, plan_units, summarise
 from pennon.lake.problems import typed_errors
 from pennon.lake.virtual_columns import read_function
 from pennon.namespace.backfill_models import (
@@ -32,9 +32,12 @@ from pennon.namespace.backfill_models import (
 from pennon.namespace.base import Operations, note_transaction, parse_choice, request_as, table_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.settings import Settings
+    from pennon.lake.folder import Folder
 
 KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
@@ -111,28 +114,60 @@ class BackfillOperations(Operations):
         request = request_as(ColumnErrorsRequest, request)
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
-        schema = self.house.datasets.at(table, branch, None).schema
-        names = [request.column] if request.column is not None else feature_columns(schema)
+        dataset = self.house.datasets.at(table, branch, None)
+        recorded = self._read(lambda connection: column_errors.columns(connection, table.id, branch))
+        names = [name for name in recorded if request.column in (None, name)]
         size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
         found: list[tuple[str, ColumnError]] = []
-        for name in sorted(names):
+        for name in names:
             if (key is not None and name < str(key[0])) or len(found) > size:
                 continue
             after = (int(key[1]), int(key[2])) if key is not None and name == key[0] else None
             place, most = Place(table.id, branch, name), size + 1 - len(found)
-            found += [(name, error) for error in self._errors_of(place, request.job_id, after, most)]
+            stands = self._standing(table, dataset, place)
+            found += [(name, error) for error in self._errors_of(place, stands, request.job_id, after, most)]
         page = cut_page(_ERRORS, found, size, lambda item: (item[0], item[1].fragment_id, item[1].row_offset))
         return ColumnErrorsResponse(
             records=[_record(*item) for item in page.items], truncated=page.token is not None, page_token=page.token
         )
 
     def _errors_of(
+        self,
+        place: Place,
+        stands: Callable[[ColumnError], bool],
+        job_id: str | None,
+        after: tuple[int, int] | None,
+        limit: int,
+    ) -> list[ColumnError]:
+        """Return errors that still stand: those of rows that were deleted or written anew do not."""
+        found: list[ColumnError] = []
+        while len(found) < limit:
+            page = self._page_of_errors(place, job_id, after, limit)
+            found += [error for error in page if stands(error)]
+            if len(page) < limit:
+                break
+            after = (page[-1].fragment_id, page[-1].row_offset)
+        return found[:limit]
+
+    def _page_of_errors(
         self, place: Place, job_id: str | None, after: tuple[int, int] | None, limit: int
     ) -> list[ColumnError]:
         return self._read(
             lambda connection: column_errors.page(connection, place, job_id=job_id, after=after, limit=limit)
         )
+
+    def _standing(self, table: Table, dataset: Any, place: Place) -> Callable[[ColumnError], bool]:
+        """Return what tells whether a row is still failed; those of a view's source are told by its refreshes."""
+        if place.column not in feature_columns(dataset.schema):
+            return lambda error: error.fragment_id == column_errors.SOURCE
+        column = find_feature_column(dataset, place.column)
+        failed = failed_rows(dataset, self.house.ledger.read(dataset, table, place.branch, column), column)
+        if dataset.has_stable_row_ids:
+            ids = {row_id for _, _, row_id in failed}
+            return lambda error: error.row_id in ids
+        places = {(fragment_id, offset) for fragment_id, offset, _ in failed}
+        return lambda error: (error.fragment_id, error.row_offset) in places
 
     def _submit_backfill(
         self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: dict[str, Any]
@@ -233,11 +268,16 @@ class BackfillOperations(Operations):
         """Return what is known of a column's function; none of an expression."""
         if column.reference is None:
             return None
-        content = read_function(self.house.places.folder(table.location), column.reference)
-        try:
-            return read_envelope(content)
-        except ValueError as error:
-            raise InvalidInputError(f"The function of {column.path!r} cannot be read: {error}") from None
+        return stored_function(self.house.places.folder(table.location), column.reference, repr(column.path))
+
+
+def stored_function(folder: Folder, reference: str, whose: str) -> Envelope:
+    """Return what is known of a function in a table's folder, without loading it."""
+    content = read_function(folder, reference)
+    try:
+        return read_envelope(content)
+    except ValueError as error:
+        raise InvalidInputError(f"The function of {whose} cannot be read: {error}") from None
 
 
 def check_cluster(settings: Settings, name: str | None) -> None:
@@ -270,4 +310,8 @@ def check_manifest(text: str | None) -> None:
 def _record(column: str, error: ColumnError) -> dict[str, Any]:
     record = {"column": column, **error.__dict__}
     record["created_at_millis"] = record.pop("created_at")
+    if error.fragment_id == column_errors.SOURCE:
+        del record["fragment_id"], record["row_offset"]
+        record["source_row_id"] = record.pop("row_id")
+        record["source_version"] = record.pop("table_version")
     return {name: value for name, value in record.items() if value is not None}

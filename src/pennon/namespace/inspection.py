@@ -9,6 +9,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon import __version__
 from pennon.core.caller import EVERYTHING, current_caller
 from pennon.core.paging import cut_page, decode_token, page_size
+from pennon.functions.envelope import Envelope
 from pennon.lake.comparing import compare_schemas
 from pennon.lake.feature_columns import find_feature_column
 from pennon.lake.layout import check_branch
@@ -108,11 +109,20 @@ class InspectionOperations(BackfillOperations):
             expression=column.expression,
             auto_backfill=column.auto_backfill,
         )
-        if envelope is not None:
-            answer.kind, answer.stateful, answer.python = envelope.kind, envelope.stateful, envelope.python
-            answer.packages, answer.options = dict(envelope.packages), envelope.options.to_json()
-            answer.source, answer.digest = envelope.source, envelope.digest
-        return answer
+        return answer if envelope is None else answer.model_copy(update=known_of(envelope))
+
+
+def known_of(envelope: Envelope) -> dict[str, Any]:
+    """Return what is told of a function, wherever it is used."""
+    return {
+        "digest": envelope.digest,
+        "kind": envelope.kind,
+        "stateful": envelope.stateful,
+        "python": envelope.python,
+        "packages": dict(envelope.packages),
+        "options": envelope.options.to_json(),
+        "source": envelope.source,
+    }
 
 
 def _count_changes(older: Any, newer: Any) -> dict[str, Any]:

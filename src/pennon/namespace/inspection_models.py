@@ -102,20 +102,37 @@ class DescribeColumnFunctionRequest(_TableRequest):
     column: StrictStr
 
 
-class DescribeColumnFunctionResponse(BaseModel):
-    """What fills a column: a function, read without loading it, or an expression."""
+class FunctionDescription(BaseModel):
+    """A function, read without loading it: what it is given, what it makes, and the text it was written as."""
 
-    column: str
     columns: list[str]
     inputs: list[str]
     name: str
     version: str
     digest: str
     kind: str
-    expression: str | None = None
     stateful: bool | None = None
     python: str | None = None
     packages: dict[str, str] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)
     source: str | None = None
+
+
+class DescribeColumnFunctionResponse(FunctionDescription):
+    """What fills a column: a function, or an expression."""
+
+    column: str
+    expression: str | None = None
     auto_backfill: bool = False
+
+
+class DescribeViewFunctionsRequest(CallerRequest):
+    """Which view's functions to describe."""
+
+    id: list[str] | None = None
+
+
+class DescribeViewFunctionsResponse(BaseModel):
+    """The functions that make columns of a view, or its rows; none where the query does all."""
+
+    functions: list[FunctionDescription]

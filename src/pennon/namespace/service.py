@@ -41,7 +41,7 @@ from pennon.namespace.rows import RowOperations
 from pennon.namespace.statistics import StatisticsOperations
 from pennon.namespace.tags import TagOperations
 from pennon.namespace.transactions import TransactionOperations
-from pennon.namespace.views import ViewOperations
+from pennon.namespace.view_functions import ViewFunctionOperations
 
 _DAY_MILLIS = 24 * 60 * 60 * 1000
 
@@ -52,7 +52,7 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
     DescriptionOperations,
     BatchOperations,
     TransactionOperations,
-    ViewOperations,
+    ViewFunctionOperations,
     RowOperations,
     QueryOperations,
     ColumnOperations,

@@ -32,7 +32,7 @@ from pennon.views.asking import StructuredQuery, TableUse
 from pennon.views.definition import Kind
 from pennon.views.drafting import Draft, Opened, draft_query, merged_sources
 from pennon.views.expansions import draft_expansion
-from pennon.views.parsing import parse_client_query, parse_source_query
+from pennon.views.parsing import parse_request
 from pennon.views.schedules import check_schedule
 from pennon.views.schemas import decode_schema
 from pennon.views.select_text import take_apart
@@ -116,7 +116,7 @@ class ViewCreationOperations(RowOperations):
 
     def _draft(self, request: CreateViewRequest, own: Identifier, database: Identifier) -> Draft:
         declared = None if request.output_schema is None else decode_schema(request.output_schema)
-        query = _parse(request)
+        query = parse_request(request.model_dump(include={"query", "source_query"}))
 
         def open_table(use: TableUse) -> Opened:
             return self._open_source(use, own, database)
@@ -175,14 +175,6 @@ class ViewCreationOperations(RowOperations):
 def database_of(name: str | None, identifier: Identifier) -> Identifier:
     """Return the namespace that a client takes for its database, if the identifier it sent was put in there."""
     return (name,) if name and len(identifier) > 1 and is_within(identifier, (name,)) else ROOT
-
-
-def _parse(request: CreateViewRequest) -> StructuredQuery | SparkQuery:
-    if (request.query is None) == (request.source_query is None):
-        raise InvalidInputError("A view needs its query: 'source_query', or 'query' as LanceDB's client sends it.")
-    if request.query is not None:
-        return parse_client_query(request.query)
-    return parse_source_query(request.source_query or "")
 
 
 def _source_of(query: StructuredQuery | SparkQuery, request: CreateViewRequest) -> StructuredQuery:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import RefreshMaterializedViewResponse
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, TableNotFoundError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, PermissionDeniedError, TableNotFoundError
 
 from pennon.catalog import jobs, namespaces, tables, views
 from pennon.core.caller import Role, current_caller
@@ -30,6 +31,7 @@ from pennon.namespace.view_models import (
     ViewSource,
 )
 from pennon.views.definition import Definition, Source
+from pennon.views.freshness import is_untouched
 from pennon.views.planning import Planner
 from pennon.views.schedules import check_schedule
 from pennon.views.upstream import views_before
@@ -57,7 +59,8 @@ class ViewOperations(ViewCreationOperations):
         table, view = self._view(table_id(request))
         definition = Definition.from_json(view.definition)
         sources = [self._describe_source(source, view) for source in definition.sources]
-        state, reason = _state(view, sources)
+        behind = self._changed_source(view, definition, sources) if view.watermark is not None else None
+        state, reason = _state(view, behind)
         active = self._read(lambda connection: jobs.active_on(connection, table.id))
         return DescribeViewResponse(
             id=list(table.identifier),
@@ -178,6 +181,21 @@ class ViewOperations(ViewCreationOperations):
             described.newest_version = None if newest is None else newest.version
         return described
 
+    def _changed_source(self, view: View, definition: Definition, described: list[ViewSource]) -> ViewSource | None:
+        """Return the first source that has gone on in a way that is something to the view."""
+        follows = view.on_schema_change != "ignore_new"
+        for source, known in zip(definition.sources, described, strict=True):
+            held, newest = known.version, known.newest_version
+            if known.pinned_version is not None or newest is None or newest == held:
+                continue
+            try:
+                at = partial(self.house.datasets.at, self._source_table(source), "")
+                if held is None or not is_untouched(at, held, newest, source.columns, follows_columns=follows):
+                    return known
+            except LanceNamespaceError:
+                return known  # a version or a column is gone
+        return None
+
     def _refreshable(self, view_id: str) -> Table:
         """Return a view that is to be refreshed first, if the caller may do that."""
         table = self._read(lambda connection: tables.find_by_id(connection, view_id))
@@ -235,7 +253,7 @@ class ViewOperations(ViewCreationOperations):
         return table
 
 
-def _state(view: View, sources: list[ViewSource]) -> tuple[str, str | None]:
+def _state(view: View, behind: ViewSource | None) -> tuple[str, str | None]:
     """Return in which state a view is, and why."""
     if view.failed_job is not None:
         return "failed", view.stale_reason
@@ -243,10 +261,9 @@ def _state(view: View, sources: list[ViewSource]) -> tuple[str, str | None]:
         return "empty", "The view has not been filled yet; refresh it."
     if view.stale_reason is not None:
         return "stale", view.stale_reason
-    for source in sources:
-        newest = source.newest_version
-        if source.pinned_version is None and newest is not None and newest != source.version:
-            return "stale", f"{source.table!r} is at version {newest}; the view holds version {source.version}."
+    if behind is not None:
+        newest, held = behind.newest_version, behind.version
+        return "stale", f"{behind.table!r} is at version {newest}; the view holds version {held}."
     return "fresh", None
 
 

@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pennon.functions.envelope import read_envelope
+from pennon.catalog.column_errors import SOURCE, ColumnError
+from pennon.core.clock import now_millis
+from pennon.functions.envelope import Envelope, read_envelope
 from pennon.functions.policy import ErrorPolicy
 from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import runs_of
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.counting import Counts, Ids, unpack_ids
 from pennon.pipeline.derivation import Derivation, Item, Picked, Recipe, Slice
-from pennon.pipeline.driving import prepare, task_count, wait
+from pennon.pipeline.driving import lend, prepare, task_count, wait
 from pennon.pipeline.fill_task import Work
 from pennon.pipeline.filling import Sizes, Target
 from pennon.pipeline.fragments import NewFragment
 from pennon.pipeline.notices import Notices
 from pennon.pipeline.partitions import PartitionTask
+from pennon.pipeline.preflight import Preflight
 from pennon.pipeline.resources import Needs
 from pennon.pipeline.rounds import JobFailedError
 from pennon.pipeline.tasks import run_tasks
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 _HIDDEN = {SOURCE_ROW: "_rowid", "__is_set": "true"}
 #: A task is worth starting for so many rows that need no function.
 _LEAST_ROWS = 50_000
+#: So many errors are events of the job; all are recorded with the view.
+_MOST_EVENTS = 20
 
 
 @dataclass
@@ -46,6 +51,8 @@ class Computed:
     #: The source rows of those rows that may have been in the view before.
     known: list[Ids] = field(default_factory=list)
     failed: int = 0
+    #: What functions failed on, each with the first column that its function makes.
+    errors: list[tuple[str, ColumnError]] = field(default_factory=list)
     trimmed_to: int | None = None
     counts: Counts = field(default_factory=Counts)
 
@@ -71,9 +78,7 @@ class Computation:
 
     def run(self) -> Computed:
         """Compute, and return what was written."""
-        with self._tools.sessions.use(self._spec.get("cluster")) as lent:
-            if lent.ui is not None:
-                self._tools.queue.note(self._lease.job, "session", data={"spark_ui": lent.ui})
+        with lend(self._tools, self._lease, self._spec.get("cluster")) as lent:
             self._refresh.phase = "environment"
             session, shipped = prepare(lent, self._manifest(), self._tools.settings)
             self._refresh.phase = "compute"
@@ -97,9 +102,17 @@ class Computation:
             self._collect(computed, self._answers(self._statement(session), notices))
             return computed
         tasks: Any = self._partitions(session) if definition.kind == "udtf" else self._derivations(session)
-        needs = Needs.of(definition, [read_envelope(content).options for content in self._contents.values()])
+        if not tasks.groups:
+            return computed
+        # As the view was asked for, else as the authors of its functions said.
+        options = [read_envelope(content).options for content in self._contents.values()]
+        needs = Needs.of([definition.expansion] if definition.expansion is not None else options)
         at_once = needs.tasks_at_once(session, self._spec.get("concurrency") or len(tasks.groups))
         group, profile = self._lease.job.id, needs.profile(session)
+        self._refresh.phase = "preflight"
+        preflight = Preflight(self._tools, self._lease, session, shipped, profile)
+        preflight.fly(replace(tasks, groups=tasks.groups[:1]), self._references(), self._plan.table.name)
+        self._refresh.phase = "compute"
         for start in range(0, len(tasks.groups), at_once):
             task = replace(tasks, groups=tasks.groups[start : start + at_once])
             run = run_tasks(session, task, len(task.groups), group=group, environment=shipped, profile=profile)
@@ -134,9 +147,31 @@ class Computation:
             peak = told.pop("peak_memory_bytes", 0)
             counters["peak_memory_bytes"] = max(counters.get("peak_memory_bytes", 0), peak)
             self._lease.add(**told)
-            for row, kind, message in answer["errors"]:
-                data = {"source_row_id": row, "type": kind, "message": message}
-                self._tools.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
+        errors = [error for answer in answers for error in answer["errors"]]
+        functions = {column: read_envelope(self._contents[reference]) for reference, column in self._made_by()}
+        for error in errors:
+            self._collect_error(computed, functions[error["column"]], **error)
+
+    def _collect_error(
+        self, computed: Computed, function: Envelope, column: str, row: int | None, partition: str | None, **error: Any
+    ) -> None:
+        if len(computed.errors) < _MOST_EVENTS:
+            where = {"source_row_id": row} if partition is None else {"partition": partition}
+            data = {**where, "type": error["error_type"], "message": error["error_message"]}
+            self._tools.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
+        found = ColumnError(
+            job_id=self._lease.job.id,
+            fragment_id=SOURCE,
+            row_offset=len(computed.errors) if row is None else row,
+            row_id=row,
+            function=function.name,
+            function_version=function.version,
+            table_version=self._plan.reads[0].dataset.version,
+            created_at=now_millis(),
+            partition=partition,
+            **error,
+        )
+        computed.errors.append((column, found))
 
     def _check_budget(self, computed: Computed) -> None:
         policies = [read_envelope(content).error_policy for content in self._contents.values()]
@@ -218,9 +253,14 @@ class Computation:
         )
 
     def _references(self) -> list[str]:
+        return [reference for reference, _ in self._made_by()]
+
+    def _made_by(self) -> list[tuple[str, str]]:
+        """Return the functions of the view, each with the first column that it makes."""
         definition = self._plan.definition
-        found = [function.reference for function in definition.functions]
-        return [*found, *([definition.expansion.reference] if definition.expansion else [])]
+        found = [(function.reference, function.outputs[0][0]) for function in definition.functions]
+        expansion = definition.expansion
+        return found if expansion is None else [*found, (expansion.reference, expansion.outputs[0])]
 
     def _manifest(self) -> str | None:
         """Return what the functions need to be installed; several have to need the same."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,17 @@ import pyarrow as pa
 
 from pennon.functions.applying import Applier, FunctionFailedError
 from pennon.functions.envelope import read_envelope
+from pennon.functions.expanding import Expander
 from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedError, load
-from pennon.functions.sandbox import SandboxedApplier
+from pennon.functions.sandbox import SandboxedApplier, SandboxedExpander
 from pennon.lake.field_paths import find_field
 
 if TYPE_CHECKING:
     from pennon.pipeline.fill_task import Work
     from pennon.pipeline.filling import Compute, Errors
+
+#: What makes several rows of one.
+Expands = Expander | SandboxedExpander
 
 
 @contextmanager
@@ -30,13 +34,25 @@ def computing(work: Work, schema: pa.Schema) -> Iterator[Compute]:
     outputs = pa.schema([pa.field(f"out{at}", find_field(schema, t.path).type) for at, t in enumerate(work.targets)])
     struct_fields = [target.struct_field for target in work.targets]
     with ExitStack() as opened:
-        if _died_before():
+        if died_before():
             sandbox = partial(SandboxedApplier, work.function, work.inputs, outputs, struct_fields)
             appliers = _Appliers(lambda: opened.enter_context(sandbox()))
         else:
             loaded = load(envelope)
             appliers = _Appliers(lambda: Applier(loaded, work.inputs, outputs, struct_fields))
         yield appliers.compute
+
+
+@contextmanager
+def expanding(content: bytes, inputs: Sequence[str], outputs: pa.Schema, count: int) -> Iterator[list[Expands]]:
+    """Lend so many of what makes several rows of one."""
+    with ExitStack() as opened:
+        if died_before():
+            sandboxes = [SandboxedExpander(content, inputs, outputs) for _ in range(count)]
+            yield [opened.enter_context(sandbox) for sandbox in sandboxes]
+        else:
+            loaded = load(read_envelope(content))
+            yield [Expander(loaded, inputs, outputs) for _ in range(count)]
 
 
 class _Appliers:
@@ -76,7 +92,7 @@ def _as_read(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
     return batch, []
 
 
-def _died_before() -> bool:
+def died_before() -> bool:
     """Tell whether an earlier attempt of this task ended without a word."""
     from pyspark import TaskContext
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.snapshots import Snapshot
-from pennon.pipeline.fill_task import Work
+from pennon.pipeline.fill_task import SAMPLE_ROWS, Work
 from pennon.pipeline.filling import Meter, Pace, Sizes, forget_peak
 from pennon.views.definition import CHILD, SOURCE_ROW
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from pennon.functions.expanding import Expanded, Expander
+    from pennon.functions.expanding import Expanded
+    from pennon.pipeline.computing import Expands
+    from pennon.pipeline.filling import Errors
 
 _KEEP, _INPUT = "__keep", "__input"
 _FIRST_ROWS = 1024
 #: So many errors a task are told in full; all of them are counted.
-_MOST_ERRORS = 20
+_MOST_ERRORS = 1000
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,13 @@ class Derivation:
 
         return guarded(self.target, self.run, number, writer.abort, derive)
 
+    def try_out(self) -> None:
+        """Load the functions and try them on the first rows."""
+        from pennon.pipeline.fragments import FragmentWriter
+
+        writer = FragmentWriter(self.target, self.recipe.names, self.run, self.most_rows)
+        _Worker(self, 0, writer).try_out(self.groups[0])
+
 
 def guarded(
     target: Snapshot, run: str, number: int, abort: Callable[[], None], work: Callable[[], dict[str, Any]]
@@ -149,7 +158,7 @@ class _Worker:
         self._notices = Notices(open_folder(task.target.location, task.target.options), task.run)
         self._pace = Pace(task.sizes, 1, self._call_rows())
         self._known: list[np.ndarray[Any, Any]] = []
-        self._errors: list[tuple[int | None, str, str]] = []
+        self._errors: list[dict[str, Any]] = []
 
     def derive(self, items: tuple[Item, ...]) -> None:
         """Derive the rows of items, one after the other."""
@@ -157,6 +166,13 @@ class _Worker:
             for item in items:
                 for batch in self._read(item):
                     self._derive_batch(batch, compute, item)
+
+    def try_out(self, items: tuple[Item, ...]) -> None:
+        """Compute the first rows of items, and write nothing."""
+        with self._computing() as compute:
+            batch = next((batch for item in items for batch in self._read(item)), None)
+            if batch is not None:
+                compute(batch.slice(0, SAMPLE_ROWS))
 
     def answer(self) -> dict[str, Any]:
         """Return what the driver is told beside the fragments."""
@@ -192,7 +208,9 @@ class _Worker:
         recipe = self._task.recipe
         inputs = [path for work in recipe.functions for path in work.inputs]
         inputs += recipe.chunker[1] if recipe.chunker else ()
-        found = dict(recipe.columns) | {f"{_INPUT}{at}": path_expression(path) for at, path in enumerate(inputs)}
+        # Of a row that fails it is told which it is, also where the view does not keep that.
+        found = {SOURCE_ROW: "_rowid"} if recipe.functions or recipe.chunker else {}
+        found |= dict(recipe.columns) | {f"{_INPUT}{at}": path_expression(path) for at, path in enumerate(inputs)}
         return found | ({_KEEP: recipe.where} if keep and recipe.where is not None else {})
 
     def _read(self, item: Item) -> Iterator[pa.RecordBatch]:
@@ -259,7 +277,8 @@ class _Worker:
     def _computing(self) -> Iterator[Callable[[pa.RecordBatch], list[pa.RecordBatch]]]:
         recipe = self._task.recipe
         if recipe.chunker is not None:
-            yield self._expanding()
+            with self._expanding() as expand:
+                yield expand
         elif recipe.functions:
             with ExitStack() as opened:
                 yield self._applying([opened.enter_context(self._function(work)) for work in recipe.functions])
@@ -286,7 +305,7 @@ class _Worker:
                 values, errors = self._at_once(inputs, compute, batch)
                 columns += values.columns
                 made += [target.path for target in work.targets]
-                self._note_errors(batch, [(row, kind, message) for row, kind, message, _ in errors])
+                self._note_errors(batch, work.targets[0].path, errors)
             return [pa.RecordBatch.from_arrays(columns, names=made)]
 
         return apply
@@ -314,21 +333,17 @@ class _Worker:
         table = pa.Table.from_batches([values for values, _ in outcomes]).combine_chunks()
         return table.to_batches()[0], errors
 
-    def _expanding(self) -> Callable[[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Return what makes children of rows, each with its parent's id, its number, and its parent's columns."""
+    @contextmanager
+    def _expanding(self) -> Iterator[Callable[[pa.RecordBatch], list[pa.RecordBatch]]]:
+        """Lend what makes children of rows, each with its parent's id, its number, and its parent's columns."""
         import pyarrow as pa
 
-        from pennon.functions.envelope import read_envelope
-        from pennon.functions.expanding import Expander
-        from pennon.functions.loading import load
+        from pennon.pipeline.computing import expanding
 
         recipe = self._task.recipe
         assert recipe.chunker is not None  # noqa: S101 - the caller looked
         content, inputs, outputs = recipe.chunker
         schema = pa.schema([self._writer.schema.field(name) for name in outputs])
-        loaded = load(read_envelope(content))
-        # One for each thread: an expander can do one thing at a time.
-        expanders = [Expander(loaded, inputs, schema) for _ in range(self._task.sizes.threads)]
         names = [name for name, _ in recipe.columns]
 
         def with_parents(batch: pa.RecordBatch, piece: Expanded) -> pa.RecordBatch:
@@ -336,10 +351,11 @@ class _Worker:
             columns = [*parents.columns, pa.array(piece.children), *piece.values.columns]
             return pa.RecordBatch.from_arrays(columns, names=[*names, CHILD, *outputs])
 
-        def expand_part(expander: Expander, part: pa.RecordBatch) -> list[pa.RecordBatch]:
+        def expand_part(expander: Expands, part: pa.RecordBatch) -> list[pa.RecordBatch]:
             with self._placed(part):
                 pieces, errors = expander.expand(part.select([f"{_INPUT}{at}" for at in range(len(inputs))]))
-            self._note_errors(part, [(error.row, error.type, error.message) for error in errors])
+            told = [(error.row, error.type, error.message, error.attempt) for error in errors]
+            self._note_errors(part, outputs[0], told)
             return [with_parents(part, piece) for piece in pieces]
 
         def expand(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -351,7 +367,9 @@ class _Worker:
                 found = list(pool.map(expand_part, expanders, parts))
             return [piece for pieces in found for piece in pieces]
 
-        return expand
+        # One for each thread: an expander can do one thing at a time.
+        with expanding(content, inputs, schema, self._task.sizes.threads) as expanders:
+            yield expand
 
     @contextmanager
     def _placed(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[None]:
@@ -361,15 +379,23 @@ class _Worker:
         try:
             yield
         except FunctionFailedError as error:
-            if error.row is not None and SOURCE_ROW in batch.schema.names:
+            if error.row is not None:
                 error.place = f"the source's row with id {batch.column(SOURCE_ROW)[error.row + first]}"
             raise
 
-    def _note_errors(self, batch: pa.RecordBatch, errors: list[tuple[int, str, str]]) -> None:
+    def _note_errors(self, batch: pa.RecordBatch, column: str, errors: Errors) -> None:
         self._meter.rows_failed += len(errors)
-        ids = batch.column(SOURCE_ROW) if SOURCE_ROW in batch.schema.names else None
-        for row, kind, message in errors[: max(_MOST_ERRORS - len(self._errors), 0)]:
-            self._errors.append((None if ids is None else ids[row].as_py(), kind, message))
+        ids = batch.column(SOURCE_ROW)
+        for row, kind, message, attempt in errors[: max(_MOST_ERRORS - len(self._errors), 0)]:
+            self._errors.append(error_of(column, kind, message, attempt, row=ids[row].as_py()))
+
+
+def error_of(
+    column: str, kind: str, message: str, attempt: int, *, row: int | None = None, partition: str | None = None
+) -> dict[str, Any]:
+    """Return what a function failed on, a row of the source or a partition of it, as a task tells it."""
+    where = {"column": column, "row": row, "partition": partition}
+    return {**where, "error_type": kind, "error_message": message, "attempt": attempt}
 
 
 def path_expression(path: str) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pennon.pipeline.checkpoints import Checkpoints
     from pennon.pipeline.filling import Compute, Errors
 
-_SAMPLE_ROWS = 3
+#: Functions are tried on so many rows before they are let loose on all.
+SAMPLE_ROWS = 3
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class FillTask:
                 raise
             checkpoints.file_failure(number, failure)
         return {}
+
+    def try_out(self) -> None:
+        """Load the function and try it on the first rows."""
+        from pennon.pipeline.computing import computing
+
+        dataset = self.source.open()
+        with computing(self.work, dataset.schema) as compute:
+            compute(_sample(dataset, self.groups[0][0], list(self.work.inputs)))
 
     def _fill(self, number: int, checkpoints: Checkpoints) -> None:
         """Fill fragments one after the other; those whose receipt is there already are done."""
@@ -105,35 +114,9 @@ def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
     return as_spans(receipt["todo"]) == unit.todo
 
 
-@dataclass(frozen=True)
-class Preflight:
-    """Loads a function on an executor and tries it on a few rows, before anything is written."""
-
-    source: Snapshot
-    work: Work
-    unit: Unit
-
-    def __call__(self, number: int) -> dict[str, Any]:  # noqa: ARG002 (the one task there is)
-        """Try the function; how it fails tells what is missing."""
-        import platform
-
-        from pennon.pipeline.computing import computing, failure_of
-
-        dataset = self.source.open()
-        try:
-            with computing(self.work, dataset.schema) as compute:
-                compute(_sample(dataset, self.unit, list(self.work.inputs)))
-        except Exception as error:
-            failure = failure_of(error)
-            if failure is None:
-                raise
-            return {"failure": failure}
-        return {"python": platform.python_version()}
-
-
 def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
     start = unit.todo[0][0]
-    stop = min(unit.todo[0][1], start + _SAMPLE_ROWS)
+    stop = min(unit.todo[0][1], start + SAMPLE_ROWS)
     fragment = dataset.get_fragment(unit.fragment_id)
     options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
     columns = list(dict.fromkeys(inputs))

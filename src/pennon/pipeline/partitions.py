@@ -9,11 +9,12 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.snapshots import Snapshot
-from pennon.pipeline.derivation import guarded
+from pennon.pipeline.derivation import error_of, guarded
 from pennon.pipeline.filling import Meter, Sizes, forget_peak
 from pennon.views.definition import Definition
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from pennon.functions.failures import FunctionFailedError
     from pennon.functions.policy import ErrorPolicy
-    from pennon.functions.streaming import TableFunction
+    from pennon.functions.streaming import PartitionFailedError, TableFunction
+    from pennon.functions.table_sandbox import SandboxedTableFunction
 
 _KEY = "__partition"
 _FIRST_ROWS = 1024
@@ -55,10 +58,20 @@ class PartitionTask:
 
         def work() -> dict[str, Any]:
             worker = _Worker(self, number, writer)
-            worker.work(self.groups[number])
+            with worker.function():
+                worker.work(self.groups[number])
             return {"fragments": [piece.to_json() for piece in writer.close()], **worker.answer()}
 
         return guarded(self.target, self.run, number, writer.abort, work)
+
+    def try_out(self) -> None:
+        """Load the function; what it makes of a few rows of a partition would tell little."""
+        from pennon.functions.envelope import read_envelope
+        from pennon.functions.loading import load
+        from pennon.pipeline.computing import died_before
+
+        if not died_before():  # else it is for the sandbox to tell
+            load(read_envelope(self.function))
 
 
 class _Worker:
@@ -66,9 +79,7 @@ class _Worker:
 
     def __init__(self, task: PartitionTask, number: int, writer: Any) -> None:
         from pennon.functions.envelope import read_envelope
-        from pennon.functions.loading import load
         from pennon.functions.policy import policy_of
-        from pennon.functions.streaming import TableFunction
         from pennon.lake.places import open_folder
         from pennon.pipeline.notices import Notices
 
@@ -80,8 +91,7 @@ class _Worker:
         self._writer = writer
         self._dataset = task.source.open()
         self._expansion = expansion
-        self._timeout = envelope.options.timeout
-        self._function: TableFunction = TableFunction(load(envelope), writer.schema)
+        self._name = envelope.name or "function"
         self._policy: ErrorPolicy = policy_of(
             expansion.error_handling if envelope.form != "geneva" else None, envelope.error_policy
         )
@@ -90,16 +100,34 @@ class _Worker:
         self._schema = self._dataset.scanner(columns=self._input_columns(), limit=0).to_table().schema
         self._meter = Meter()
         self._notices = Notices(open_folder(task.target.location, task.target.options), task.run)
-        self._errors: list[tuple[None, str, str]] = []
+        self._errors: list[dict[str, Any]] = []
+        self._function: TableFunction | SandboxedTableFunction
+
+    @contextmanager
+    def function(self) -> Iterator[None]:
+        """Have the function ready: in a child process once it has killed this one."""
+        from pennon.functions.envelope import read_envelope
+        from pennon.functions.loading import load
+        from pennon.functions.streaming import TableFunction
+        from pennon.functions.table_sandbox import SandboxedTableFunction
+        from pennon.pipeline.computing import died_before
+
+        content, outputs = self._task.function, self._writer.schema
+        if died_before():
+            with SandboxedTableFunction(content, self._schema, outputs, self._policy) as self._function:
+                yield
+        else:
+            self._function = TableFunction(load(read_envelope(content)), outputs, self._policy)
+            yield
 
     def work(self, bucket: int) -> None:
         """Run the function over the partitions of a bucket."""
         if self._expansion.partition_by is not None:
             for key, ids in self._by_value(self._expansion.partition_by, bucket):
-                self._run_partition(f"the partition {self._expansion.partition_by} = {key!r}", ids)
+                self._run_partition(f"the partition {self._expansion.partition_by} = {key!r}", ids, str(key))
         elif self._expansion.partition_by_indexed_column is not None:
             for number, ids in self._by_index(self._expansion.partition_by_indexed_column, bucket):
-                self._run_partition(f"the partition {number} of the index", ids)
+                self._run_partition(f"the partition {number} of the index", ids, str(number))
         else:
             self._run_partition("the whole source", None)
 
@@ -110,26 +138,26 @@ class _Worker:
 
     # One partition.
 
-    def _run_partition(self, name: str, ids: np.ndarray[Any, Any] | None) -> None:
+    def _run_partition(self, name: str, ids: np.ndarray[Any, Any] | None, value: str | None = None) -> None:
         """Run the function over one partition, by the policy when it fails; what it made before does not stay then."""
-        from pennon.functions.failures import name_of, text_of
+        from pennon.functions.streaming import PartitionFailedError
 
         attempt = 1
         while True:
             began = time.perf_counter()
             try:
                 self._stream(ids)
-            except _FunctionRaised as raised:
-                error = raised.error
-                rule = self._policy.rule_for(error)
+            except PartitionFailedError as failure:
+                rule = failure.rule
                 if rule is not None and attempt < rule.attempts:
                     time.sleep(rule.delay(attempt))
                     attempt += 1
                     continue
                 if self._policy.on_error == "fail":
-                    raise self._function.failed(error, name, attempt) from error
+                    raise self._failed(failure, name, attempt) from failure
                 self._meter.rows_failed += 1 if ids is None else len(ids)
-                self._errors.append((None, name_of(type(error)), f"{name}: {text_of(error)}"))
+                column = self._expansion.outputs[0]
+                self._errors.append(error_of(column, failure.type, failure.message, attempt, partition=value))
             finally:
                 self._meter.udf_seconds += time.perf_counter() - began
             return
@@ -137,7 +165,7 @@ class _Worker:
     def _stream(self, ids: np.ndarray[Any, Any] | None) -> None:
         """Write what the function makes of a partition: at once where a failure ends the job, else when it is all."""
         lasting = self._policy.on_error == "fail" and not self._policy.retries
-        made = self._made(ids)
+        made = self._function.run(self._schema, self._rows(ids))
         if lasting:
             for batch in made:
                 self._write(batch)
@@ -149,30 +177,12 @@ class _Worker:
             for batch in held.batches():
                 self._write(batch)
 
-    def _made(self, ids: np.ndarray[Any, Any] | None) -> Iterator[pa.RecordBatch]:
-        """Yield what the function makes of a partition; each batch has the time that its author gave a call."""
-        from pennon.functions.applying import GRACE_SECONDS
-        from pennon.functions.deadlines import CallTimedOut, Deadline
+    def _failed(self, failure: PartitionFailedError, partition: str, attempt: int) -> FunctionFailedError:
+        from pennon.functions.failures import FunctionFailedError, RowError
 
-        batches = _Tracked(self._rows(ids))
-        stream = self._function.stream(self._schema, iter(batches))
-        deadline = Deadline(self._timeout, GRACE_SECONDS)
-        following = deadline.limit(lambda: next(stream, None))
-        while True:
-            try:
-                with deadline:
-                    batch = following()
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
-            except CallTimedOut as error:
-                raise _FunctionRaised(TimeoutError(f"A batch took longer than {self._timeout} s.")) from error
-            except BaseException as error:
-                if batches.error is error:
-                    raise  # it comes from reading, not from the function
-                raise _FunctionRaised(error) from error
-            if batch is None:
-                return
-            yield batch
+        failed = FunctionFailedError(self._name, RowError(0, failure.type, failure.message, attempt), row_known=False)
+        failed.place = partition
+        return failed
 
     def _write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
@@ -254,29 +264,6 @@ class _Worker:
             ids = partitions.rows(number)
             if len(ids):
                 yield number, ids
-
-
-class _FunctionRaised(Exception):  # noqa: N818 - it carries an error
-    """The function raised, not Pennon."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class _Tracked:
-    """An iterator that remembers what it raised, so that it is not taken for the function's fault."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except Exception as error:
-            self.error = error
-            raise
 
 
 class _Held:

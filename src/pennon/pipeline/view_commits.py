@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lance_namespace.errors import ConcurrentModificationError
 
-from pennon.catalog import job_events, transactions, views
+from pennon.catalog import column_errors, job_events, transactions, views
+from pennon.catalog.column_errors import ColumnError, Place
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.pipeline.committing import commit_beside_others
@@ -30,10 +31,13 @@ class OvertakenError(Exception):
 class ViewCommitter:
     """Commits what one plan came to."""
 
-    def __init__(self, tools: Tools, lease: Lease, plan: RefreshPlan) -> None:
+    def __init__(
+        self, tools: Tools, lease: Lease, plan: RefreshPlan, errors: Sequence[tuple[str, ColumnError]] = ()
+    ) -> None:
         self._tools = tools
         self._lease = lease
         self._plan = plan
+        self._errors = errors
         self._stopped: Exception | None = None
         self._removed: Ids = np.empty(0, dtype=np.int64)
         self._all_removed = 0
@@ -124,3 +128,15 @@ class ViewCommitter:
         self._tools.queue.guard(connection, self._lease.job)
         if not views.advance(connection, plan.table.id, plan.view.watermark, plan.after, version, now_millis()):
             raise OvertakenError("Another refresh of the view was faster.")
+        self._record_errors(connection)
+
+    def _record_errors(self, connection: Connection) -> None:
+        """Write down what functions failed on, in place of what does not hold any more."""
+        plan = self._plan
+        known = column_errors.of_sources(connection, plan.table.id)
+        past = set(plan.changes.past.tolist()) if known else set()
+        column_errors.forget(
+            connection, [error.id for error in known if plan.mode == "rebuild" or error.row_id in past]
+        )
+        for column, error in self._errors:
+            column_errors.add(connection, Place(plan.table.id, "", column), error)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import TableSchemaValidationError
+
+from pennon.lake.blobs import is_blob
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -97,13 +98,6 @@ def _check_field(field: pa.Field, given: pa.Schema) -> None:
         raise TableSchemaValidationError(
             f"The column {field.name!r} is {field.type} in the table, and {source} does not become that; cast it."
         ) from None
-
-
-def is_blob(field: pa.Field) -> bool:
-    """Tell whether a column's values are blobs, kept apart from its rows."""
-    metadata: Mapping[bytes, bytes] = field.metadata or {}
-    name = getattr(field.type, "extension_name", None) or metadata.get(b"ARROW:extension:name", b"").decode()
-    return metadata.get(b"lance-encoding:blob") == b"true" or name.startswith("lance.blob")
 
 
 def width_of(field: pa.Field) -> int:

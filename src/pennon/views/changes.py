@@ -28,6 +28,10 @@ _ROW_ID, _ADDRESS, _WRITTEN = "_rowid", "_rowaddr", "_row_last_updated_at_versio
 _NO_IDS: Ids = np.empty(0, dtype=np.int64)
 #: Operations that may change rows without leaving the number of their version on them.
 _SILENT = frozenset({"Restore", "DataOverlay", "Clone"})
+#: Operations that change no row.
+_ROWLESS = frozenset({"CreateIndex", "Rewrite", "UpdateConfig"})
+#: In place of the transaction of a compaction that took indexes along, which pylance cannot show.
+_OF_COMPACTION = object()
 _MOST_TRANSACTIONS = 10_000
 #: How many rows a condition names at most.
 _MOST_ADDRESSES = 10_000
@@ -91,6 +95,22 @@ def compare(old: Any, new: Any, columns: Sequence[str], folder: Folder | None = 
         return _versions_tell(old.version, new, after.read, rewritten=any(rewritten))
 
     return _match(before.candidates(), after.candidates(), versions_tell)
+
+
+def has_same_files(old: Any, new: Any, columns: Sequence[str]) -> bool:
+    """Tell whether two versions have the same fragments, files of these columns, and deleted rows."""
+    before, after = _Side(old, columns, new, None), _Side(new, columns, new, None)
+    return before.fragments.keys() == after.fragments.keys() and all(
+        before.files(number) == after.files(number)
+        and before.fragments[number].deletion_file() == after.fragments[number].deletion_file()
+        for number in before.fragments
+    )
+
+
+def changes_no_rows(dataset: Any, version: int) -> bool:
+    """Tell whether a version was made by an index, a compaction, or settings of the table."""
+    transaction = _transaction(dataset, version)
+    return transaction is _OF_COMPACTION or type(getattr(transaction, "operation", None)).__name__ in _ROWLESS
 
 
 def deleted_rows(dataset: Any, fragment: Any, folder: Folder | None) -> Ids:
@@ -232,14 +252,20 @@ def _versions_tell(version: int, new: Any, read: frozenset[int], *, rewritten: b
 
 
 def _version_tells(dataset: Any, version: int, read: frozenset[int], *, rewritten: bool) -> bool:
+    transaction = _transaction(dataset, version)
+    if transaction is None or transaction is _OF_COMPACTION:
+        return transaction is not None
+    return _tells(transaction.operation, read, rewritten=rewritten)
+
+
+def _transaction(dataset: Any, version: int) -> Any:
+    """Return what made a version; none when that is not known."""
     try:
-        transaction = dataset.read_transaction(version)
+        return dataset.read_transaction(version)
     except TypeError as error:
-        # pylance cannot show a compaction that took indexes along; that one changes no row.
-        return "RewrittenIndex" in str(error)
+        return _OF_COMPACTION if "RewrittenIndex" in str(error) else None
     except Exception:  # noqa: BLE001 - whatever keeps it from being read, nothing is known then
-        return False
-    return transaction is not None and _tells(transaction.operation, read, rewritten=rewritten)
+        return None
 
 
 def _tells(operation: Any, read: frozenset[int], *, rewritten: bool) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.functions.envelope import Envelope, read_envelope
+from pennon.lake.blobs import is_blob
 from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.problems import typed_errors
 from pennon.lake.virtual_columns import function_reference
@@ -41,8 +42,10 @@ class Opened:
         return shown_schema(self.table, self.dataset)
 
     def source(self, columns: Iterable[str], name: str | None = None) -> Source:
-        """Return the table as the source of a view that reads some of its columns."""
-        return Source(name or str(self.use), self.table.id, self.table.identifier, tuple(columns), self.version)
+        """Return the table as the source of a view that reads some of its columns, none of which holds blobs."""
+        columns = tuple(columns)
+        refuse_blobs(self.dataset.schema, columns)
+        return Source(name or str(self.use), self.table.id, self.table.identifier, columns, self.version)
 
 
 Open = Callable[[TableUse], Opened]
@@ -52,6 +55,16 @@ def shown_schema(table: Table, dataset: Any) -> pa.Schema:
     """Return the columns of a table that ``*`` stands for: of a view, without those that tie it to its own source."""
     hidden = HIDDEN if table.is_view else ()
     return pa.schema([field for field in dataset.schema if field.name not in hidden])
+
+
+def refuse_blobs(schema: pa.Schema, columns: Iterable[str]) -> None:
+    """Refuse columns that hold blobs: they are kept apart from rows, and read as places instead of values."""
+    for path in columns:
+        if is_blob(find_field(schema, path)):
+            raise InvalidInputError(
+                f"The column {path!r} holds blobs, which a view cannot read; name the columns that the view is to "
+                "have, without this one."
+            )
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,7 @@ def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None
             found.source(columns, name)
             for found, (name, columns) in zip(opened.values(), bound.columns.items(), strict=True)
         ),
+        all_columns=query.has_star and declared is None,
         sql=bound.sql,
         rebuild_reason=query.rebuild_reason,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from lance_namespace.errors import InvalidInputError
@@ -37,6 +38,14 @@ def parse_client_query(text: str) -> Query:
     if not plain:
         raise InvalidInputError("The query is empty.")
     return take_apart(plain) or SparkQuery(plain, Plain)
+
+
+def parse_request(request: Mapping[str, Any]) -> Query:
+    """Return what the request for a view asks for, by the one of its two fields that it has."""
+    query, source_query = request.get("query"), request.get("source_query")
+    if (query is None) == (source_query is None):
+        raise InvalidInputError("A view needs its query: 'source_query', or 'query' as LanceDB's client sends it.")
+    return parse_client_query(query) if query is not None else parse_source_query(source_query or "")
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Planner:
             name = format_identifier(self._table.identifier)
             raise TableNotFoundError(f"{name!r} is not a materialized view any more.")
         definition = Definition.from_json(view.definition)
-        reads = tuple(self._read(source, first=at == 0) for at, source in enumerate(definition.sources))
+        reads = self.reads(definition)
         after = Watermark(
             # A table may be read at a fixed version, too; what can change is what tells whether anything did.
             versions={read.table.id: read.dataset.version for read in sorted(reads, key=_moves)},
@@ -113,6 +113,10 @@ class Planner:
         if mode == "no_op" and view.watermark is not None:
             after = Watermark(after.versions, view.watermark.trimmed_to, after.fields)
         return RefreshPlan(self._table, view, definition, reads, mode, reason, after, changes)
+
+    def reads(self, definition: Definition) -> tuple[Read, ...]:
+        """Open the sources of a view at the versions that a refresh reads."""
+        return tuple(self._read(source, first=at == 0) for at, source in enumerate(definition.sources))
 
     def _read(self, source: Source, *, first: bool) -> Read:
         table = self._tools.database.read(lambda connection: tables.find_by_id(connection, source.table_id))
@@ -145,6 +149,10 @@ class Planner:
             return "rebuild", "The number of rows that the view may have is another than before.", none
         if before.versions.keys() != after.versions.keys():
             return "rebuild", "The view reads other tables than before.", none
+        known = before.fields
+        new = [path for key, fields in after.fields.items() for path in fields if path not in known.get(key, fields)]
+        if new:
+            return "rebuild", f"The view shows new columns of its sources: {', '.join(map(repr, new))}.", none
         if dict(before.versions) == dict(after.versions):
             return "no_op", "Nothing was written to its sources since the last refresh.", none
         return self._compare(view, definition, reads, before)

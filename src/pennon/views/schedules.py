@@ -15,6 +15,6 @@ def check_schedule(text: str) -> str:
     except (CronSimError, StopIteration) as error:
         raise InvalidInputError(
             f"schedule is {text[:64]!r}, which is no time: {error or 'it never comes'}. Write minute, hour, day, "
-            "month and weekday, as in '0 3 * * *'."
+            "month and weekday, as in '0 3 * * *'; a sixth field before them is the second."
         ) from None
     return text

@@ -56,6 +56,8 @@ class SparkQuery:
         _refuse_code(self._query)
         #: Why every refresh computes the whole view; none when the query works row by row.
         self.rebuild_reason = why_not_row_by_row(self._query)
+        #: Whether it shows all columns of a table, or of what it makes of one, so that new ones belong to it.
+        self.has_star = any(_is_star(item) for item in self._query.selects)
         self._tables = list(_real_tables(self._query))
         #: The tables that the query reads, each once.
         self.uses = tuple(dict.fromkeys(_use_of(table) for table in self._tables))
@@ -256,8 +258,11 @@ def _output_names(query: exp.Query, typed: exp.Query, schemas: Mapping[str, pa.S
 def _types(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[pa.DataType | None]:
     """Return the types of a query's columns; none for those that cannot be told."""
     if isinstance(query, exp.SetOperation):
-        sides = (_types(query.left, schemas), _types(query.right, schemas))
-        return [left if left == right else None for left, right in zip(*sides, strict=False)]
+        left, right = _types(query.left, schemas), _types(query.right, schemas)
+        if len(left) != len(right):
+            name = type(query).__name__.upper()
+            raise InvalidInputError(f"The sides of {name} have {len(left)} and {len(right)} columns.")
+        return [one if one == other else None for one, other in zip(left, right, strict=True)]
     if not isinstance(query, exp.Select):
         return [None] * len(query.selects)
     made = {lateral.alias_or_name for lateral in query.find_all(exp.Lateral, exp.UDTF)}

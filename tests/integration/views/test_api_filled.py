@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tests.support.server import PennonProcess
 
-pytestmark = pytest.mark.xdist_group("views")
 SECONDS = 120
 
 

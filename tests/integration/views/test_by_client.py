@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pennon.client import Connection, Table, View
     from tests.support.server import PennonProcess
 
-pytestmark = pytest.mark.xdist_group("views")
-
 SECONDS = 120.0
 
 
@@ -107,6 +105,14 @@ def test_a_chain_of_views_keeps_itself_up_to_date(db: Connection, texts: Table) 
     texts.add([{"id": 4, "text": "d", "lang": "y"}])
     wait_for(high, [("x", 2), ("y", 2)])
     assert {job.state for job in db.jobs(table=high.name)} == {"done"}
+
+
+def test_a_view_is_refreshed_when_its_time_comes(db: Connection, texts: Table) -> None:
+    counted = f"SELECT lang, count(*) AS n FROM {texts.name} GROUP BY lang"
+    view = db.create_materialized_view(new_name(), sql=counted, schedule="* * * * * *", progress=False)
+    texts.add([{"id": 4, "text": "d", "lang": "y"}])
+    wait_for(view, [("x", 2), ("y", 2)])
+    view.alter(schedule=None)
 
 
 def test_a_refresh_that_fails_keeps_what_there_was(db: Connection, texts: Table) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pennon.functions import ErrorPolicy, Function, udf
+from pennon.functions import ErrorPolicy, Function, chunker, udf, udtf
 from pennon.functions.applying import FunctionFailedError
 from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedError
-from pennon.functions.sandbox import SandboxedApplier
+from pennon.functions.sandbox import SandboxedApplier, SandboxedExpander
+from pennon.functions.streaming import PartitionFailedError
+from pennon.functions.table_sandbox import SandboxedTableFunction
 from tests.unit.functions.support import batch
 
 SKIP = ErrorPolicy.skip()
@@ -71,7 +74,7 @@ def test_rows_that_kill_their_process_fail_and_the_others_do_not(function: Funct
 
 
 def test_rows_that_hang_fail_by_their_timeout() -> None:
-    with sandboxed(deadly, policy=SKIP, timeout=0.3, grace=0.3) as applier:
+    with sandboxed(deadly, policy=SKIP, timeout=1.5, grace=0.3) as applier:
         applied = applier.apply(batch(x=[1, -4, -5, -6]))
     assert applied.values["value"].to_pylist() == [1, None, None, None]
     assert [(error.row, error.type) for error in applied.errors] == [(1, "Timeout"), (2, "Timeout"), (3, "Timeout")]
@@ -121,6 +124,79 @@ def test_what_cannot_be_loaded_is_told_as_without_a_sandbox() -> None:
     ]:
         with sandboxed(function, policy=SKIP) as applier, pytest.raises(kind, match=said):
             applier.apply(batch(x=[1]))
+
+
+@chunker
+def deadly_words(text: str) -> Iterator[str]:
+    for word in text.split():
+        if word == "exit":
+            os._exit(7)
+        if word == "raise":
+            raise ValueError("merely bad")
+        yield word
+
+
+def test_rows_of_a_chunker_that_kill_their_process_have_no_children() -> None:
+    texts = ["a b", "exit", "", "c", "d raise", "e f g"]
+    outputs = pa.schema({"word": pa.string()})
+    with SandboxedExpander(deadly_words.pack(), ["text"], outputs, policy=SKIP) as expander:
+        pieces, errors = expander.expand(batch(text=texts))
+        empty, _ = expander.expand(batch(text=[""]))
+    made = [
+        (int(parent), int(child), value.as_py())
+        for piece in pieces
+        for parent, child, value in zip(piece.parents, piece.children, piece.values["word"], strict=True)
+    ]
+    assert made == [(0, 0, "a"), (0, 1, "b"), (3, 0, "c"), (5, 0, "e"), (5, 1, "f"), (5, 2, "g")]
+    assert [(error.row, error.type) for error in errors] == [(1, "ProcessDied"), (4, "ValueError")]
+    assert sum(piece.values.num_rows for piece in empty) == 0
+
+
+COUNTS = pa.schema({"n": pa.int64()})
+
+
+@udtf(output_schema=COUNTS, timeout=1.5, error_policy=SKIP.retry(ConnectionError, attempts=3))
+def deadly_counts(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[int]]]:
+    for rows in batches:
+        for value in rows.column("x").to_pylist():
+            if value == -7:
+                raise ConnectionError("busy")
+            deadly.plain(value)
+        yield {"n": [rows.num_rows]}
+
+
+def counted(function: SandboxedTableFunction, *partition: list[int]) -> list[int]:
+    batches = (batch(x=values) for values in partition)
+    return [row["n"] for made in function.run(XS, batches) for row in made.to_pylist()]
+
+
+XS = pa.schema({"x": pa.int64()})
+
+
+@pytest.mark.parametrize(
+    ("bad", "type_", "attempts"),
+    [(-1, "ProcessDied", None), (-3, "ValueError", None), (-5, "Timeout", None), (-7, "ConnectionError", 3)],
+)
+def test_a_partition_that_kills_its_process_fails_alone(bad: int, type_: str, attempts: int | None) -> None:
+    with SandboxedTableFunction(deadly_counts.pack(), XS, COUNTS, grace=0.3) as function:
+        assert counted(function, [1, 2], [3]) == [2, 1]
+        with pytest.raises(PartitionFailedError) as raised:
+            counted(function, [1], [bad])
+        assert counted(function) == []
+        assert counted(function, [4]) == [1]
+    assert raised.value.type == type_
+    assert (raised.value.rule.attempts if raised.value.rule else None) == attempts
+
+
+def test_an_error_of_reading_is_not_the_functions() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch(x=[1])
+        raise OSError("gone")
+
+    with SandboxedTableFunction(deadly_counts.pack(), XS, COUNTS) as function:
+        with pytest.raises(OSError, match="gone"):
+            list(function.run(XS, broken()))
+        assert counted(function, [1]) == [1]
 
 
 PARENT = """

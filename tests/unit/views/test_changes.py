@@ -12,6 +12,7 @@ import pytest
 
 from pennon.lake.local import LocalFolder
 from pennon.views.changes import NotComparableError, compare, field_ids, new_columns
+from pennon.views.freshness import is_untouched
 
 
 def table(start: int, stop: int) -> pa.Table:
@@ -163,3 +164,62 @@ def _replace_column(name: str) -> Callable[[Any], Any]:
         lance.LanceDataset.commit(dataset, lance.LanceOperation.DataReplacement([group]), read_version=dataset.version)
 
     return replace
+
+
+# What metadata alone tells.
+
+
+def untouched(path: str, *works: Callable[[Any], Any], follows_columns: bool = False) -> bool:
+    old, new = happen(path, *works)
+    return is_untouched(
+        lambda version: lance.dataset(path, version=version),
+        old.version,
+        new.version,
+        ["id", "a"],
+        follows_columns=follows_columns,
+    )
+
+
+def index(dataset: Any) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+
+
+def compact(dataset: Any) -> None:
+    dataset.optimize.compact_files()
+
+
+def configure(dataset: Any) -> None:
+    dataset.update_config({"key": "value"})
+
+
+def widen(dataset: Any) -> None:
+    dataset.add_columns({"more": "id + 1"})
+
+
+def add_other(dataset: Any) -> None:
+    dataset.add_columns(pa.field("other", pa.int64()))
+
+
+@pytest.mark.parametrize(
+    "works", [(index,), (compact,), (configure,), (widen,), (compact, add_other), (index, compact, configure, widen)]
+)
+def test_nothing_is_new_after_what_changes_no_row(path: str, works: tuple[Callable[[Any], Any], ...]) -> None:
+    assert untouched(path, *works)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        append(40, 41),
+        lambda dataset: dataset.delete("id = 3"),
+        lambda dataset: dataset.update({"a": "9"}, where="id = 3"),
+        lambda dataset: lance.write_dataset(table(0, 3), dataset.uri, mode="overwrite"),
+        lambda dataset: dataset.alter_columns({"path": "a", "data_type": pa.int32()}),
+    ],
+)
+def test_rows_that_come_change_or_go_are_new(path: str, work: Callable[[Any], Any]) -> None:
+    assert not untouched(path, index, work, compact)
+
+
+def test_new_columns_are_new_to_a_view_that_follows_them(path: str) -> None:
+    assert not untouched(path, widen, follows_columns=True)

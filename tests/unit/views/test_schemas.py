@@ -73,7 +73,7 @@ class TestStoring:
 
 
 class TestSchedules:
-    @pytest.mark.parametrize("text", ["0 3 * * *", "*/5 * * * *", "0 0 1 1 *", "0 9 * * MON-FRI"])
+    @pytest.mark.parametrize("text", ["0 3 * * *", "*/5 * * * *", "0 0 1 1 *", "0 9 * * MON-FRI", "*/10 * * * * *"])
     def test_what_cron_writes_is_taken(self, text: str) -> None:
         assert check_schedule(text) == text
 

@@ -81,6 +81,24 @@ class TestTables:
     def test_it_keeps_its_own_words(self, text: str) -> None:
         assert bind(text.format("ns.t AS x", "ns.t AS x")).sql == text.format("source_1 AS x", "source_1 AS x")
 
+    @pytest.mark.parametrize(
+        ("text", "has"),
+        [
+            ("SELECT * FROM t", True),
+            ("SELECT x.*, 1 AS one FROM t AS x", True),
+            ("SELECT * EXCEPT (id) FROM t", True),
+            ("SELECT * FROM t UNION ALL SELECT * FROM u", True),
+            ("SELECT count(*) AS n FROM t", False),
+            ("SELECT id FROM (SELECT * FROM t)", False),
+        ],
+    )
+    def test_a_star_is_known(self, text: str, has: bool) -> None:
+        assert SparkQuery(text).has_star is has
+
+    def test_sides_of_a_union_have_the_same_columns(self) -> None:
+        with pytest.raises(InvalidInputError, match="sides of UNION have 6 and 1 columns"):
+            bind("SELECT * FROM t UNION ALL SELECT id FROM u")
+
     def test_a_sample_stays_where_it_has_to_be(self) -> None:
         text = "SELECT id FROM ns.t FOR VERSION AS OF 3 TABLESAMPLE (5 ROWS) REPEATABLE (1);"
         assert bind(text).sql == "SELECT id FROM source_1 TABLESAMPLE (5 ROWS) REPEATABLE (1) AS `t`"

@@ -15,6 +15,7 @@ from pennon.catalog.views import View, Watermark
 from pennon.functions.declaring import Function
 from pennon.lake.arrow_stream import source_of
 from pennon.namespace.view_models import CreateViewRequest, DescribeViewRequest, RefreshViewRequest
+from pennon.views.changes import field_ids
 from pennon.views.definition import Definition
 from tests.integration.catalog.lakes import Lake, parts
 
@@ -97,8 +98,12 @@ class Gallery(Lake):
         """Record that a view holds its sources as they are now, as a refresh would."""
         view, definition = self.view(identifier), self.definition(identifier)
         versions = {source.table_id: self.latest("$".join(source.identifier)) for source in definition.sources}
+        fields = {
+            source.table_id: field_ids(self.open("$".join(source.identifier)), source.columns)
+            for source in definition.sources
+        }
 
         def work(connection: Any) -> bool:
-            return views.advance(connection, view.table_id, view.watermark, Watermark(versions), 1, 1)
+            return views.advance(connection, view.table_id, view.watermark, Watermark(versions, fields=fields), 1, 1)
 
         assert self.ns.house.database.write(work)

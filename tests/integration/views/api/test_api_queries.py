@@ -225,6 +225,7 @@ BAD_QUERIES: list[tuple[Any, type[errors.LanceNamespaceError], str]] = [
     ("SELECT id FROM parquet.`/etc/passwd`", errors.InvalidInputError, "passwd"),
     ("SELECT id, id FROM t", errors.TableSchemaValidationError, "two columns 'id'"),
     ("SELECT * FROM t JOIN shop.orders o ON t.id = o.id", errors.TableSchemaValidationError, "two columns 'id'"),
+    ("SELECT * FROM t UNION SELECT id FROM t", errors.InvalidInputError, "sides of UNION have 4 and 1 columns"),
     ("SELECT id + 1 FROM t", errors.InvalidInputError, "has no name"),
     ("DELETE FROM t", errors.InvalidInputError, "must be one SELECT"),
     ("", errors.InvalidInputError, "empty"),
@@ -305,3 +306,21 @@ class TestWhatIsRefused:
             gallery.create("v", {"source": "t", "columns": ["id"], "functions": [function]})
         assert gallery("ListTables", "$").tables == []
         assert not list(gallery.root.rglob("_udfs/*"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"source": "films"},
+        {"source": "films", "columns": {"n": "id"}, "where": "film IS NOT NULL"},
+        {"source": "films", "columns": ["id"], "functions": [{"udf": UDF, "inputs": ["film"], "outputs": {"f": ""}}]},
+        "SELECT * FROM films",
+        "SELECT id, length(film) AS n FROM films",
+    ],
+)
+def test_columns_of_blobs_are_refused(gallery: Gallery, query: Any) -> None:
+    film = pa.field("film", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    gallery.put("films", pa.table({"id": [1], "film": [b"reel"]}, pa.schema([pa.field("id", pa.int64()), film])))
+    with pytest.raises(errors.InvalidInputError, match=r"'film' holds blobs.*without this one"):
+        gallery.create("v", query)
+    gallery.create("v", {"source": "films", "columns": ["id"]})

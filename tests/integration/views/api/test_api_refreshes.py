@@ -163,6 +163,20 @@ class TestFreshness:
         gallery.arrive("v")
         assert gallery.describe("v").state == "fresh"
 
+    def test_commits_that_change_no_row_leave_it_fresh(self, gallery: Gallery) -> None:
+        for _ in range(3):
+            gallery.put("t", gallery.open("t").to_table().slice(0, 1), mode="append")
+        gallery.create("v", {"source": "t", "columns": ["id"]})
+        gallery.create("strict", {"source": "t", "columns": ["id"]}, on_schema_change="fail")
+        gallery.arrive("v")
+        gallery.arrive("strict")
+        gallery.open("t").create_scalar_index("id", "BTREE")
+        gallery.open("t").optimize.compact_files()
+        assert gallery.describe("v").state == "fresh"
+        assert gallery.describe("v").sources[0].version < gallery.latest("t")
+        gallery.open("t").add_columns({"more": "id + 1"})
+        assert gallery.describe("strict").state == "stale"
+
     def test_what_is_told_of_a_view(self, gallery: Gallery) -> None:
         gallery.create("shop$v", {"source": "t", "columns": {"n": "id"}, "limit": 3, "offset": 1}, auto_refresh=True)
         told = gallery.describe("shop$v")

@@ -17,15 +17,6 @@ from tests.support.spark import QUICK_DRIVER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            # One process runs them all: a second one would start Spark again.
-            item.add_marker(pytest.mark.xdist_group("views"))
-
 
 @pytest.fixture(scope="package")
 def local_sessions() -> Iterator[Sessions]:

@@ -27,7 +27,7 @@ from pennon.views.asking import StructuredQuery, TableUse
 from pennon.views.definition import Definition, Kind
 from pennon.views.drafting import Opened, draft_query
 from pennon.views.expansions import draft_expansion
-from pennon.views.parsing import parse_source_query
+from pennon.views.parsing import parse_request
 from pennon.views.schemas import HIDDEN
 
 _TAKEOVER_SECONDS = 60.0
@@ -121,7 +121,8 @@ class Lab:
         **entry: Any,
     ) -> None:
         """Make a view of a query, or of what a function makes of it."""
-        parsed = parse_source_query(query if isinstance(query, str) else json.dumps(query))
+        request = {"source_query": query if isinstance(query, str) else json.dumps(query)}
+        parsed = parse_request(request)
         if function is None:
             draft = draft_query(parsed, self._open, schema)
         else:
@@ -133,7 +134,7 @@ class Lab:
         for content in draft.functions:
             folder.put_if_absent(f"_udfs/{hashlib.sha256(content).hexdigest()}", content)
         definition = draft.definition
-        view = View(table.id, definition.kind, definition.to_json(), {}, on_schema_change=on_schema_change)
+        view = View(table.id, definition.kind, definition.to_json(), request, on_schema_change=on_schema_change)
 
         def note(connection: Any) -> str:
             tables.insert(connection, table)
@@ -142,6 +143,15 @@ class Lab:
 
         empty = draft.schema.empty_table()
         self.house.writer.create(table, source_of(empty), note)
+
+    def configure(self, name: str, on_schema_change: str) -> None:
+        """Change what new columns of a view's sources do."""
+        table = self.table(name)
+
+        def work(connection: Any) -> None:
+            views.configure(connection, table.id, auto_refresh=False, schedule=None, on_schema_change=on_schema_change)
+
+        self.house.database.write(work)
 
     def catalogued(self, name: str) -> View:
         """Return what the catalog knows of a view."""

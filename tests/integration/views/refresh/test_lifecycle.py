@@ -134,6 +134,76 @@ def test_new_columns_become_columns_of_a_view_that_shows_all(lab: Lab) -> None:
     assert lab.rows("wide") == lab.rows("widening")
 
 
+@pytest.mark.parametrize(
+    ("name", "query", "mode"),
+    [
+        ("row_by_row", "SELECT *, a + 1 AS next FROM {} AS t WHERE id < 90", "incremental"),
+        ("sorted", "SELECT t.* FROM {} AS t JOIN (SELECT max(id) AS most FROM {}) ON id <= most", "rebuild"),
+        ("both", "SELECT * FROM {} UNION ALL SELECT * FROM {}", "rebuild"),
+    ],
+)
+def test_new_columns_become_columns_of_sql_with_a_star(lab: Lab, name: str, query: str, mode: str) -> None:
+    source, view = f"starred_{name}", f"star_{name}"
+    lab.create(source, rows(0, 5))
+    lab.view(view, query.format(source, source), on_schema_change="rebuild")
+    lab.refresh(view)
+    columns = lab.dataset(view).schema.names
+    lab.change(source, lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    done = lab.refresh(view).result
+    assert (done["mode"], "'new'" in done["reason"]) == ("rebuild", True)
+    assert lab.dataset(view).schema.names == [*columns, "new"]
+    assert {(row["id"], row["new"]) for row in lab.rows(view)} == {(n, n * 10) for n in range(5)}
+    lab.append(source, pa.table({"id": [9], "a": [1], "new": [7]}))
+    assert lab.refresh(view).result["mode"] == mode
+    assert (9, 7) in {(row["id"], row["new"]) for row in lab.rows(view)}
+    assert lab.refresh(view).result["mode"] == "no_op"
+
+
+@pytest.mark.parametrize(("policy", "mode"), [("ignore_new", "no_op"), ("fail", None)])
+def test_star_of_sql_stands_for_the_columns_that_there_were_otherwise(lab: Lab, policy: str, mode: str | None) -> None:
+    source, view = f"steady_{policy}", f"steady_{policy}_view"
+    lab.create(source, rows(0, 5))
+    lab.view(view, f"SELECT * FROM {source}", on_schema_change=policy)
+    lab.refresh(view)
+    lab.change(source, lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    ended = lab.refresh(view)
+    assert (ended.job.result or {}).get("mode") == mode
+    assert "new" not in lab.dataset(view).schema.names
+    if mode is None:
+        assert ended.failure["type"] == "TableSchemaValidationError"
+
+
+def test_new_columns_are_computed_when_they_are_followed_only_later(lab: Lab) -> None:
+    lab.create("late", rows(0, 5))
+    lab.view("late_view", "SELECT * FROM late")
+    lab.refresh("late_view")
+    lab.change("late", lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    assert lab.refresh("late_view").result["mode"] == "no_op"
+    lab.configure("late_view", on_schema_change="rebuild")
+    assert lab.refresh("late_view").result["mode"] == "rebuild"
+    assert lab.rows("late_view") == lab.rows("late")
+
+
+def test_new_column_of_blobs_fails_the_refresh(lab: Lab) -> None:
+    lab.create("filmed", rows(0, 2))
+    lab.view("filmed_view", "SELECT * FROM filmed", on_schema_change="rebuild")
+    lab.refresh("filmed_view")
+    blob = pa.field("film", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    lab.change("filmed", lambda dataset: dataset.add_columns(blob))
+    assert "'film' holds blobs" in lab.refresh("filmed_view").failure["message"]
+    assert "film" not in lab.dataset("filmed_view").schema.names
+
+
+def test_new_column_that_sql_has_already_fails_the_refresh(lab: Lab) -> None:
+    lab.create("doubling", rows(0, 5))
+    lab.view("doubling_view", "SELECT *, a + 1 AS new FROM doubling", on_schema_change="rebuild")
+    lab.refresh("doubling_view")
+    lab.change("doubling", lambda dataset: dataset.add_columns({"new": "id * 10"}))
+    failed = lab.refresh("doubling_view").failure
+    assert (failed["type"], "two 'new'" in failed["message"]) == ("TableSchemaValidationError", True)
+    assert lab.dataset("doubling_view").schema.names == ["__source_row_id", "id", "a", "new"]
+
+
 def test_new_column_whose_name_the_view_has_for_another_fails_the_refresh(lab: Lab) -> None:
     lab.create("clashing", rows(0, 5))
     lab.view("clash", {"source": "clashing"}, on_schema_change="rebuild")

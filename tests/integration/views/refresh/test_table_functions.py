@@ -105,7 +105,7 @@ def test_partitions_that_fail_are_left_out_or_tried_again(lab: Lab, tmp_path: Pa
 
 
 def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
-    @pennon.udtf(output_schema=TOTALS, partition_by="shop", timeout=0.5, error_policy=pennon.ErrorPolicy.skip())
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop", timeout=1.5, error_policy=pennon.ErrorPolicy.skip())
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[object]]]:
         import time
 

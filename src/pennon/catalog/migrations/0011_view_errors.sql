@@ -1,0 +1,1 @@
+ALTER TABLE column_errors ADD COLUMN partition_value TEXT;

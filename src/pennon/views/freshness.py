@@ -1,0 +1,36 @@
+"""Whether what was committed to a source is anything to a view, as far as metadata tells: no row is read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pennon.views.changes import changes_no_rows, field_ids, has_same_files, new_columns
+
+#: So many versions are looked at; a source that went on further counts as changed.
+_MOST_VERSIONS = 32
+
+
+def is_untouched(
+    at: Callable[[int], Any], held: int, newest: int, columns: Sequence[str], *, follows_columns: bool
+) -> bool:
+    """Tell whether a refresh would find nothing to do; a doubt counts as a change.
+
+    Args:
+        at: Opens the source at a version.
+        held: The version that the view holds.
+        newest: The version that the source has now.
+        columns: The columns that the view reads.
+        follows_columns: Whether new columns of the source are something to the view.
+    """
+    old, new = at(held), at(newest)
+    if follows_columns and new_columns(old, new):
+        return False
+    if field_ids(old, columns) != field_ids(new, columns):
+        return False
+    if has_same_files(old, new, columns):
+        return True
+    return 0 < newest - held <= _MOST_VERSIONS and all(
+        changes_no_rows(new, version) or has_same_files(at(version - 1), at(version), columns)
+        for version in range(newest, held, -1)
+    )

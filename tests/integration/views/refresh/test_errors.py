@@ -1,0 +1,226 @@
+"""Functions of views that fail: before anything is written, for some rows or partitions, or with their process."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import pennon
+from pennon.functions.declaring import Function
+from pennon.namespace.backfill_models import ColumnErrorsRequest
+from tests.integration.views.refresh.lab import Lab
+
+SKIP = pennon.ErrorPolicy.skip()
+TOTALS = pa.schema({"shop": pa.string(), "total": pa.int64()})
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(len(values))), "a": pa.array(values, pa.int64())})
+
+
+def column_of(function: Function[..., Any], output: str) -> dict[str, Any]:
+    """Return a function as a column of a query."""
+    packed = base64.b64encode(function.pack()).decode()
+    return {"udf": packed, "inputs": list(function.inputs), "outputs": {output: ""}}
+
+
+def errors(lab: Lab, name: str) -> list[dict[str, Any]]:
+    return lab.namespace.list_column_errors(ColumnErrorsRequest(id=[name])).records
+
+
+def failing(lab: Lab, name: str) -> list[tuple[int, str]]:
+    """Return the values of the source's rows that are listed with an error, and its type."""
+    values = {row["_rowid"]: row["a"] for row in lab.dataset(name).to_table(with_row_id=True).to_pylist()}
+    return sorted((values[error["source_row_id"]], error["error_type"]) for error in errors(lab, f"{name}_view"))
+
+
+# Before anything is written.
+
+
+@pennon.udf(error_policy=SKIP)
+def lost(a: int) -> int:
+    import a_package_that_nobody_has  # type: ignore[import-not-found]
+
+    return int(a_package_that_nobody_has.times_ten(a))
+
+
+@pennon.chunker(error_policy=SKIP)
+def lost_pieces(a: int) -> Iterator[int]:
+    yield lost.plain(a)
+
+
+@pennon.udtf(output_schema=pa.schema({"n": pa.int64()}))
+class Unready:
+    def setup(self) -> None:
+        raise RuntimeError("no model")
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> dict[str, list[int]]:
+        return {"n": [0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "kind", "said"),
+    [
+        ("column", lost, "EnvironmentMismatchError", "'a_package_that_nobody_has'"),
+        ("chunker", lost_pieces, "EnvironmentMismatchError", "'a_package_that_nobody_has'"),
+        ("udtf", Unready, "LoadingFailedError", "no model"),
+    ],
+)
+def test_functions_that_do_not_fit_fail_in_the_preflight(
+    lab: Lab, name: str, function: Function[..., Any], kind: str, said: str
+) -> None:
+    source, view = f"unfit_{name}", f"unfit_{name}_view"
+    lab.create(source, rows(1, 2, 3))
+    query: dict[str, Any] = {"source": source, "columns": ["id"]}
+    if name == "column":
+        lab.view(view, query | {"functions": [column_of(function, "y")]})
+    else:
+        lab.view(view, query, function)
+    failed = lab.refresh(view).failure
+    assert (failed["phase"], failed["type"]) == ("preflight", kind)
+    assert said in failed["message"]
+    assert (lab.version(view), lab.data_files(view)) == (1, set())
+
+
+def test_another_python_fails_in_the_preflight_with_both_named(lab: Lab) -> None:
+    @pennon.udf
+    def tenfold(a: int) -> int:
+        return a * 10
+
+    lab.create("elsewhere", rows(1, 2))
+    column = column_of(tenfold, "y")
+    content = json.loads(tenfold.pack()) | {"python": "3.6.1"}
+    column["udf"] = base64.b64encode(json.dumps(content).encode()).decode()
+    lab.view("elsewhere_view", {"source": "elsewhere", "columns": ["id"], "functions": [column]})
+    failed = lab.refresh("elsewhere_view").failure
+    assert failed["phase"] == "preflight"
+    assert "3.6.1" in failed["message"]
+    assert platform.python_version() in failed["message"]
+
+
+# Rows and partitions that are skipped.
+
+
+@pennon.udf(error_policy=SKIP)
+def share(a: int) -> float:
+    return 1 / a
+
+
+@pennon.chunker(error_policy=SKIP)
+def shares(a: int) -> Iterator[float]:
+    yield share.plain(a)
+
+
+@pytest.mark.parametrize("kind", ["column", "chunker"])
+def test_errors_are_listed_until_their_rows_succeed_or_go(lab: Lab, kind: str) -> None:
+    source = f"erring_{kind}"
+    view = f"{source}_view"
+    lab.create(source, rows(0, 1, 0, 2, 0))
+    if kind == "column":
+        lab.view(view, {"source": source, "columns": ["id"], "functions": [column_of(share, "share")]})
+    else:
+        lab.view(view, {"source": source, "columns": ["id"]}, shares)
+    job = lab.refresh(view).job
+    assert failing(lab, source) == [(0, "ZeroDivisionError")] * 3
+    first = errors(lab, view)[0]
+    assert (first["job_id"], first["source_version"]) == (job.id, lab.version(source))
+    assert first["function"] == ("share" if kind == "column" else "shares")
+    assert first["error_message"] == "division by zero"
+
+    lab.append(source, rows(0, 7))
+    lab.change(source, lambda dataset: dataset.update({"a": "5"}, where="id = 2"))
+    lab.change(source, lambda dataset: dataset.delete("id = 4"))
+    assert lab.refresh(view).result["mode"] == "incremental"
+    assert len(failing(lab, source)) == 2
+    lab.change(source, lambda dataset: dataset.update({"a": "3"}, where="a = 0"))
+    lab.change(source, lambda dataset: dataset.update({"a": "0"}, where="a = 7"))
+    assert lab.refresh(view, full=True).result["mode"] == "rebuild"
+    assert failing(lab, source) == [(0, "ZeroDivisionError")]
+    assert lab.refresh(view).result["mode"] == "no_op"
+    assert len(errors(lab, view)) == 1
+
+
+def test_failed_partitions_are_listed_until_a_refresh_succeeds(lab: Lab) -> None:
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop", error_policy=SKIP)
+    def totals(table: pa.Table) -> dict[str, list[Any]]:
+        total = pc.sum(table.column("amount")).as_py()
+        if total < 0:
+            raise ValueError(f"in debt by {-total}")
+        return {"shop": [table.column("shop")[0].as_py()], "total": [total]}
+
+    lab.create("debts", pa.table({"shop": ["a", "b", "c"], "amount": [1, -2, -3]}))
+    lab.view("debts_view", {"source": "debts"}, totals)
+    assert lab.refresh("debts_view").result["rows_failed"] == 2
+    found = {error["partition"]: (error["error_type"], error["error_message"]) for error in errors(lab, "debts_view")}
+    assert found == {"b": ("ValueError", "in debt by 2"), "c": ("ValueError", "in debt by 3")}
+    lab.append("debts", pa.table({"shop": ["b", "c"], "amount": [5, 1]}))
+    lab.refresh("debts_view")
+    assert [error["partition"] for error in errors(lab, "debts_view")] == ["c"]
+
+
+# Functions that hang, or take their process with them.
+
+
+def hang() -> None:
+    """Block in a way that no signal interrupts."""
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+
+def harmful(policy: pennon.ErrorPolicy) -> tuple[Any, Any]:
+    """Return a chunker and a table function that kill their process for 7, and hang for 8."""
+
+    def harm(a: int) -> int:
+        if a == 7:
+            os._exit(3)
+        if a == 8:
+            hang()
+        return a * 10
+
+    @pennon.chunker(error_policy=policy, timeout=1.0)
+    def pieces(a: int) -> Iterator[int]:
+        yield harm(a)
+
+    @pennon.udtf(output_schema=pa.schema({"pieces": pa.int64()}), partition_by="a", error_policy=policy, timeout=1.0)
+    def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[int]]]:
+        for batch in batches:
+            yield {"pieces": [harm(batch.column("a")[0].as_py())]}
+
+    return pieces, parts
+
+
+@pytest.mark.parametrize("kind", ["chunker", "udtf"])
+def test_what_kills_or_hangs_its_process_fails_alone(lab: Lab, kind: str) -> None:
+    source, view = f"harm_{kind}", f"harm_{kind}_view"
+    lab.create(source, rows(1, 2, 3, 7, 4, 8, 5))
+    lab.view(view, {"source": source}, harmful(SKIP)[kind == "udtf"])
+    assert lab.refresh(view).result["rows_failed"] == 2
+    assert [row["pieces"] for row in lab.rows(view, "pieces")] == [10, 20, 30, 40, 50]
+    found = sorted((error["error_type"], error["error_message"]) for error in errors(lab, view))
+    assert [kind for kind, _ in found] == ["ProcessDied", "Timeout"]
+    assert "exit code 3" in found[0][1]
+    # Lance leaves a temporary file where its process is killed; of Pennon's own there is none too many.
+    assert {name for name in lab.data_files(view) if name.endswith(".lance")} == lab.named_files(view)
+
+
+@pytest.mark.parametrize(("kind", "place"), [("chunker", "row with id 3"), ("udtf", "the partition a = 7")])
+def test_what_kills_its_process_may_fail_the_job(lab: Lab, kind: str, place: str) -> None:
+    source, view = f"deadly_{kind}", f"deadly_{kind}_view"
+    lab.create(source, rows(1, 2, 3, 7))
+    lab.view(view, {"source": source}, harmful(pennon.ErrorPolicy.fail())[kind == "udtf"])
+    failed = lab.refresh(view).failure
+    assert failed["type"] == "ProcessDied"
+    assert place in failed["message"]
+    assert "exit code 3" in failed["message"]
+    lab.change(source, lambda dataset: dataset.delete("a = 7"))
+    assert lab.refresh(view).result["rows_written"] == 3

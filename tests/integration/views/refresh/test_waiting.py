@@ -1,0 +1,29 @@
+"""A refresh whose Spark is not there: it says that it waits, and then that it was in vain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pennon.catalog import job_events
+from pennon.namespace.service import PennonNamespace
+from pennon.pipeline.session import Sessions
+from tests.integration.views.refresh.lab import open_lab
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path) -> None:
+    clusters = {"gone": {"remote": "sc://127.0.0.1:1"}}
+    namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=1)
+    lab = open_lab(namespace, Sessions(namespace.house.settings))
+    lab.create("t", pa.table({"a": [1]}))
+    lab.view("v", {"source": "t"})
+    ended = lab.refresh("v", cluster="gone")
+    assert (ended.failure["type"], ended.failure["retryable"]) == ("ClusterUnavailableError", True)
+    events = lab.house.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
+    told = [event.data for event in events if event.kind == "waiting"]
+    assert told == [{"cluster": "gone", "reason": "it does not answer yet"}]
+    namespace.close()
