@@ -111,8 +111,16 @@ class _Group:
             self._processes.pop().close()
 
 
+#: Executors of the standalone cluster that have a GPU, as far as Spark can tell, and two cores to share out.
+WITH_GPU = {
+    "spark.executor.cores": "2",
+    "spark.executor.memoryOverhead": "256m",
+    "spark.executor.resource.gpu.amount": "1",
+}
+
+
 class StandaloneCluster(_Group):
-    """A master and two workers with a core each."""
+    """A master and two workers: one with a core, one with two cores and a GPU that only Spark believes in."""
 
     url: str
 
@@ -120,10 +128,19 @@ class StandaloneCluster(_Group):
         place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         master = self._start("master", "spark-class", "org.apache.spark.deploy.master.Master", *place)
         self.url = master.wait_for(r"Starting Spark master at (spark://\S+:[1-9]\d*)")
-        for name in ("worker-1", "worker-2"):
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / name))
+        for name, cores, more in (("worker-1", "1", ()), ("worker-2", "2", ("--properties-file", self._gpu()))):
+            size = ("--cores", cores, "--memory", "1g", "--work-dir", str(self._folder / name), *more)
             self._start(name, "spark-class", "org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
         master.wait_for(r"Registering worker \S+", times=2)
+
+    def _gpu(self) -> str:
+        """Return the settings of a worker with a GPU."""
+        script, settings = self._folder / "gpus.sh", self._folder / "gpus.conf"
+        script.write_text("""#!/bin/sh\necho '{"name": "gpu", "addresses": ["7"]}'\n""")
+        script.chmod(0o755)
+        name = "spark.worker.resource.gpu"
+        settings.write_text(f"{name}.amount 1\n{name}.discoveryScript {script}\n")
+        return str(settings)
 
 
 class ConnectServer(_Group):

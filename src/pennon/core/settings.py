@@ -14,6 +14,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as SourceError
+
+from pennon.core.errors import suggest
 
 ENV_PREFIX = "PENNON_"
 
@@ -129,13 +132,16 @@ class Settings(BaseSettings):
         description='Other Sparks that a job may name, such as {"big": {"master": "spark://…", "conf": {}}} or '
         '{"far": {"remote": "sc://…"}} (JSON).',
     )
+    cluster_seconds: float = Field(
+        60.0, gt=0, description="Time after which a Spark that does not answer fails the job that waits for it."
+    )
     environment_folder: Path | None = Field(
         None, description="Where packages that functions ask for are installed; by default in the folder."
     )
     workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
     worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
     worker_poll_seconds: float = Field(
-        0.05, gt=0, description="Time after which an idle worker looks for the next job again."
+        0.02, gt=0, description="Time after which a worker looks for the next job again; ten times that when it idles."
     )
     backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
     backfill_batch_bytes: int = Field(
@@ -230,6 +236,10 @@ def load_settings(**flags: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(f"There is no setting {name!r}.{suggest(name, Settings.model_fields)}") from error
         raise SettingsError(f"The setting {name!r} is wrong: {first['msg']}.") from error
+    except SourceError as error:
+        raise SettingsError(f"{error}: maps and lists are written as JSON.") from error
     except ValueError as error:
         raise SettingsError(str(error)) from error

@@ -20,12 +20,13 @@ from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
-from pennon.pipeline.driving import prepare, task_count, wait
+from pennon.pipeline.driving import lend, prepare, task_count, wait
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
-from pennon.pipeline.fill_task import FillTask, Preflight, Work
+from pennon.pipeline.fill_task import FillTask, Work
 from pennon.pipeline.filling import Sizes, Target
 from pennon.pipeline.lease import Lease, ShuttingDownError
-from pennon.pipeline.rounds import JobFailedError, Round, group_units
+from pennon.pipeline.preflight import Preflight
+from pennon.pipeline.rounds import Round, group_units
 from pennon.pipeline.tasks import TaskError, run_tasks
 from pennon.pipeline.watching import Watch
 
@@ -151,9 +152,7 @@ class Backfill:
 
     def _compute(self, current: Round) -> None:
         committer = current.open_committer()
-        with self._tools.sessions.use(self._spec.get("cluster")) as lent:
-            if lent.ui is not None:
-                self._tools.queue.note(self._job, "session", data={"spark_ui": lent.ui})
+        with lend(self._tools, self._lease, self._spec.get("cluster")) as lent:
             session, shipped = self._environment(lent, current.column)
             self._preflight(session, shipped, current)
             self.phase = "compute"
@@ -170,18 +169,10 @@ class Backfill:
         """Try the function on an executor, unless this session has seen it work."""
         if current.task.work.function is None:
             return
-        known = (id(session.spark), current.column.reference or "", shipped.checksum if shipped else None)
-        if known in self._tools.tried:
-            return
         self.phase = "preflight"
-        task = Preflight(current.task.source, current.task.work, current.plan.units[0])
-        run = run_tasks(session, task, 1, group=f"{self._job.id}-preflight", environment=shipped)
-        wait(run, self._lease, lambda: None, lambda: None)
-        (answer,) = run.results()
-        if "failure" in answer:
-            raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
-        self._tools.tried.add(known)
-        self._tools.queue.note(self._job, "preflight", current.column.path, answer)
+        preflight = Preflight(self._tools, self._lease, session, shipped, current.needs.profile(session))
+        trial = replace(current.task, groups=(current.plan.units[:1],))
+        preflight.fly(trial, [current.column.reference or ""], current.column.path)
 
     def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round, committer: FillCommitter) -> None:
         groups = group_units(
@@ -189,7 +180,7 @@ class Backfill:
         )
         current.checkpoints.forget_failures()
         watch = Watch(self._lease, current, partial(self._commit, current, committer))
-        at_once = self._spec.get("concurrency") or len(groups)
+        at_once = current.needs.tasks_at_once(session, self._spec.get("concurrency") or len(groups))
         for start in range(0, len(groups), at_once):
             task = replace(current.task, groups=groups[start : start + at_once])
             self._run_at_once(session, shipped, current, task, watch)
@@ -202,7 +193,8 @@ class Backfill:
         """Run tasks side by side, and commit what they finish."""
         current.checkpoints.start(task.run)
         stop = partial(current.checkpoints.stop, task.run)
-        run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=shipped)
+        profile = current.needs.profile(session)
+        run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=shipped, profile=profile)
         wait(run, self._lease, watch.look, stop)
         stop()
         try:

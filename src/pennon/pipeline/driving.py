@@ -1,8 +1,12 @@
-"""What the drivers of all jobs do with Spark: choose an environment, count tasks, and wait for them."""
+"""What the drivers of all jobs do with Spark: open a session, choose an environment, and wait for tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pennon.pipeline.environment import Environment, Shipped, ship
@@ -12,11 +16,31 @@ if TYPE_CHECKING:
     from pennon.pipeline.lease import Lease
     from pennon.pipeline.session import Session
     from pennon.pipeline.tasks import TaskRun
+    from pennon.pipeline.tools import Tools
 
 _POLL_SECONDS = 0.02
 _LONGEST_POLL = 0.5
 _TASKS_PER_CORE = 2
 _TASKS_OF_CONNECT = 8
+#: A job that waits for a cluster says so after this time.
+_PATIENCE_SECONDS = 5.0
+
+
+@contextmanager
+def lend(tools: Tools, lease: Lease, name: str | None) -> Iterator[Session]:
+    """Lend a job the session of a cluster, and tell where its pages are; or that the cluster is slow to answer."""
+    patience = min(_PATIENCE_SECONDS, tools.settings.cluster_seconds / 2)
+    waiting = threading.Timer(patience, lease.note, ("waiting", {"cluster": name, "reason": "it does not answer yet"}))
+    waiting.daemon = True
+    waiting.start()
+    try:
+        with tools.sessions.use(name) as session:
+            waiting.cancel()
+            if session.ui is not None:
+                lease.note("session", {"spark_ui": session.ui})
+            yield session
+    finally:
+        waiting.cancel()
 
 
 def prepare(session: Session, manifest: str | None, settings: Settings) -> tuple[Session, Shipped | None]:
@@ -41,10 +65,14 @@ def task_count(session: Session, asked: int | None) -> int:
 def wait(run: TaskRun, lease: Lease, look: Callable[[], None], stop: Callable[[], None]) -> None:
     """Wait until tasks ended, and look at what they do meanwhile; when they are not to go on, stop and cancel them."""
     try:
-        poll = _POLL_SECONDS
+        poll, patient_until = _POLL_SECONDS, time.monotonic() + _PATIENCE_SECONDS
         while not run.wait(poll):
             lease.check()
             look()
+            if time.monotonic() > patient_until:
+                patient_until = math.inf
+                if not run.has_begun():
+                    lease.note("waiting", {"cluster": run.cluster, "reason": "no executor has taken on a task yet"})
             poll = min(poll * 1.5, _LONGEST_POLL)
     except BaseException:
         stop()

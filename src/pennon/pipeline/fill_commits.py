@@ -145,8 +145,10 @@ class FillCommitter:
     def _save(
         self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], output: Output, metadata: Any
     ) -> None:
-        todo, failed = mask_of(unit.todo, unit.rows), mask_of(as_spans(receipt["failed"]), unit.rows)
-        segment = Segment(self._column.digest, version, version, spans_of(todo & ~failed), spans_of(failed))
+        failed, done = as_spans(receipt["failed"]), unit.todo
+        if failed:
+            done = spans_of(mask_of(unit.todo, unit.rows) & ~mask_of(failed, unit.rows))
+        segment = Segment(self._column.digest, version, version, done, failed)
         known = self._siblings[output.path].get(unit.fragment_id)
         fill = (known.fill if known else FragmentFill()).with_rows(
             segment, unit.rows, receipt["row_ids"], confirms=version == self._built_from + 1
@@ -181,6 +183,8 @@ class FillCommitter:
     def _record_errors(
         self, connection: Connection, unit: Unit, receipt: dict[str, Any], before: list[Located]
     ) -> None:
+        if not before and not receipt["errors"]:
+            return
         row_ids = numbers_of(receipt["row_ids"])
         column_errors.forget(connection, _recomputed(before, unit, row_ids))
         for offset, kind, message, attempt in receipt["errors"]:
@@ -226,9 +230,10 @@ class FillCommitter:
 
 def _live_row_ids(dataset: Any, fragment: Any, row_ids: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
     """Return the row ids of a fragment without those of rows that were deleted since it was read."""
-    numbers = numbers_of(row_ids)
-    if not len(numbers) or fragment.num_deletions == int((numbers < 0).sum()):
+    deleted = sum(length for first, length in row_ids if first == NO_ROW)
+    if not row_ids or fragment.num_deletions == deleted:
         return row_ids
+    numbers = numbers_of(row_ids)
     numbers[~live_rows(dataset, fragment.fragment_id, len(numbers))] = NO_ROW
     return runs_of(numbers)
 

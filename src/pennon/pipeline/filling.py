@@ -18,7 +18,7 @@ import pyarrow as pa
 from pennon.functions.failures import FunctionFailedError
 from pennon.lake.fills import row_numbers
 from pennon.lake.spans import Mask, runs_of, spans_of
-from pennon.pipeline.results import Results, with_errors
+from pennon.pipeline.results import Computed, Results
 
 if TYPE_CHECKING:
     from pennon.lake.planning import Unit
@@ -124,8 +124,7 @@ class Fragment:
         with LanceFileWriter(f"{uri}/data/{name}", schema, version=version, **options) as writer:
             for block in self._blocks(results):
                 began = time.perf_counter()
-                for batch in pa.Table.from_batches([block]).cast(schema).to_batches():
-                    writer.write_batch(batch)
+                writer.write_batch(block if block.schema == schema else block.cast(schema))
                 self.meter.write_seconds += time.perf_counter() - began
         file = DataFile.create(self.dataset, name)
         self.meter.bytes_written += file.file_size_bytes or 0
@@ -241,7 +240,8 @@ class Fragment:
 
     def _compute(self, at: int, piece: pa.RecordBatch, results: Results) -> None:
         """Compute what is missing of some rows."""
-        wanted = np.flatnonzero(results.missing[at : at + piece.num_rows])
+        missing = results.missing[at : at + piece.num_rows]
+        wanted = np.arange(piece.num_rows) if missing.all() else np.flatnonzero(missing)
         inputs = piece.select([0] if isinstance(self.inputs, str) else positions(self.inputs))
         if len(wanted) < piece.num_rows:
             inputs = inputs.take(pa.array(wanted))
@@ -260,7 +260,8 @@ class Fragment:
             self.meter.rows_computed += values.num_rows
             self.meter.rows_failed += len(errors)
             share = seconds * values.num_rows / len(wanted)
-            results.add(with_errors(values, wanted[start : start + values.num_rows] + at, errors), share)
+            offsets = wanted[start : start + values.num_rows] + at
+            results.add(Computed(offsets, values, errors), share)
         self.meter.udf_seconds += seconds
         self.pace.learn(len(wanted) // self.sizes.threads, seconds, size)
 

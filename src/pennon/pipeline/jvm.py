@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,6 +63,27 @@ class Jvm:
         finally:
             for name in told:
                 del os.environ[name]
+
+    @contextmanager
+    def bounded(self, seconds: float) -> Iterator[None]:
+        """Give what is asked of the process so much time: Spark itself may wait for a cluster without end."""
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self._process.kill()
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if expired.is_set():
+                raise JvmError(f"It did not answer within {seconds:g} s.") from error
+            raise
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """End the process: it goes when its input ends, or is made to."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pennon.catalog.jobs import Job
 from pennon.jobs.queue import LeaseLostError, Queue, StopRequestedError
@@ -37,6 +38,10 @@ class Lease:
         """Count up."""
         for name, amount in amounts.items():
             self.counters[name] = self.counters.get(name, 0) + amount
+
+    def note(self, event: str, data: dict[str, Any]) -> None:
+        """Write down an event of the job."""
+        self._queue.note(self.job, event, data=data)
 
     @property
     def rows_done(self) -> float:

@@ -67,7 +67,7 @@ class Refresh:
         for _ in range(_ROUNDS):
             self._lease.check()
             self.phase = "plan"
-            self._widen(table)
+            self._widen(table, spec)
             plan = Planner(self._tools, table, spec).plan()
             try:
                 self._pin(plan)
@@ -86,15 +86,15 @@ class Refresh:
         message = "Other refreshes of the view were faster, or clean-ups of its sources, again and again."
         raise JobFailedError("commit", "Overtaken", message, retryable=True)
 
-    def _widen(self, table: Table) -> None:
-        """Give a view that shows all columns of its source those that are new, if they are to be followed."""
+    def _widen(self, table: Table, spec: dict[str, Any]) -> None:
+        """Give a view that shows all columns of its sources those that are new, if they are to be followed."""
         view = self._tools.database.read(lambda connection: views.find(connection, table.id))
         definition = Definition.from_json(view.definition) if view is not None else None
         if view is None or definition is None or view.on_schema_change != "rebuild" or not definition.all_columns:
             return
-        source = self._table(definition.sources[0].table_id)
-        dataset = self._tools.datasets.at(source, "", definition.sources[0].version)
-        wider, lacking = widen(definition, source, dataset, self._tools.datasets.at(table, "", None).schema)
+        reads = Planner(self._tools, table, spec).reads(definition)
+        opened = [(read.table, read.dataset) for read in reads]
+        wider, lacking = widen(view, opened, self._tools.datasets.at(table, "", None).schema)
         if not len(lacking):
             return
 
@@ -118,7 +118,7 @@ class Refresh:
         try:
             computed = Computation(self, plan, spec, run).run()
             plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
-            version = self._commit(ViewCommitter(self._tools, self._lease, plan), computed)
+            version = self._commit(ViewCommitter(self._tools, self._lease, plan, computed.errors), computed)
         finally:
             self._remove_strays(plan, before=self._job.attempt + 1)
         return _result(plan, computed, version)
@@ -135,17 +135,23 @@ class Refresh:
         return f"refresh-{self._job.id}-{attempt}"
 
     def _remove_strays(self, plan: RefreshPlan, *, before: int) -> None:
-        """Remove what earlier attempts at the job wrote and did not commit; a later one's files are its own."""
-        if before == 1:
+        """Remove what earlier attempts at the job wrote and did not commit; a later one's files are its own.
+
+        The same goes for the job that failed last: where Spark died, its tasks went on for a while.
+        """
+        marks = {self._mark(attempt) for attempt in range(1, before)}
+        if plan.view.failed_job is not None:
+            marks.add(f"refresh-{plan.view.failed_job}")
+        if not marks:
             return
         folder = self._tools.places.folder(plan.table.location)
         known = self._tools.database.read(lambda connection: views.find(connection, plan.table.id))
         kept = _named(self._tools.datasets.at(plan.table, "", None))
-        if known is not None and known.refreshed_version is not None:
+        for version in {plan.view.refreshed_version, known.refreshed_version if known is not None else None} - {None}:
             # An attempt that committed may have been followed by a compaction.
             with suppress(LanceNamespaceError):
-                kept |= _named(self._tools.datasets.at(plan.table, "", known.refreshed_version))
-        remove_strays(folder, {self._mark(attempt) for attempt in range(1, before)}, kept)
+                kept |= _named(self._tools.datasets.at(plan.table, "", version))
+        remove_strays(folder, marks, kept)
 
     def _pin(self, plan: RefreshPlan) -> None:
         """Keep the versions that are read from being cleaned up."""

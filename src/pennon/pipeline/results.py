@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from pennon.lake.spans import mask_of
 from pennon.pipeline.checkpoints import ATTEMPT, ERROR_MESSAGE, ERROR_TYPE, OFFSET
 
 if TYPE_CHECKING:
-    from pennon.pipeline.filling import Fragment, Target
+    from numpy.typing import NDArray
+
+    from pennon.pipeline.filling import Errors, Fragment, Target
 
 _MOST_ERRORS = 1000
 #: Results are kept when they took so many times longer than keeping them: what is cheap to compute is computed again.
@@ -21,23 +24,33 @@ _WORTH = 20
 _BYTES_PER_SECOND = 1e9
 
 
-def with_errors(
-    values: pa.RecordBatch, offsets: np.ndarray[Any, Any], errors: list[tuple[int, str, str, int]]
-) -> pa.RecordBatch:
-    """Return results with the number of each row, and what went wrong with it."""
-    kinds: list[str | None] = [None] * (len(offsets) if errors else 0)
-    messages, attempts = kinds.copy(), [0] * len(kinds)
-    for row, kind, message, attempt in errors:
-        kinds[row], messages[row], attempts[row] = kind, message, attempt
-    rows = len(offsets)
-    columns = {
-        OFFSET: pa.array(offsets, pa.uint32()),
-        ERROR_TYPE: pa.array(kinds, pa.string()) if errors else pa.nulls(rows, pa.string()),
-        ERROR_MESSAGE: pa.array(messages, pa.string()) if errors else pa.nulls(rows, pa.string()),
-        ATTEMPT: pa.array(attempts, pa.int32()) if errors else pa.nulls(rows, pa.int32()),
-    }
-    names = [*columns, *(f"out{index}" for index in range(values.num_columns))]
-    return pa.RecordBatch.from_arrays([*columns.values(), *values.columns], names=names)
+#: Numbers of rows, and their values: a column for each target.
+Source = tuple["NDArray[Any]", "pa.RecordBatch | pa.Table"]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What was computed of some rows: their numbers in rising order, a column for each target, and what failed."""
+
+    offsets: NDArray[np.int64]
+    values: pa.RecordBatch
+    errors: Errors
+
+    def to_checkpoint(self) -> pa.RecordBatch:
+        """Return it as one batch, with the number of each row and what went wrong with it."""
+        rows = len(self.offsets)
+        kinds: list[str | None] = [None] * (rows if self.errors else 0)
+        messages, attempts = kinds.copy(), [0] * len(kinds)
+        for row, kind, message, attempt in self.errors:
+            kinds[row], messages[row], attempts[row] = kind, message, attempt
+        columns = {
+            OFFSET: pa.array(self.offsets, pa.uint32()),
+            ERROR_TYPE: pa.array(kinds, pa.string()) if kinds else pa.nulls(rows, pa.string()),
+            ERROR_MESSAGE: pa.array(messages, pa.string()) if kinds else pa.nulls(rows, pa.string()),
+            ATTEMPT: pa.array(attempts, pa.int32()) if kinds else pa.nulls(rows, pa.int32()),
+        }
+        names = [*columns, *(f"out{index}" for index in range(self.values.num_columns))]
+        return pa.RecordBatch.from_arrays([*columns.values(), *self.values.columns], names=names)
 
 
 class Results:
@@ -54,46 +67,54 @@ class Results:
         if self._kept is not None:
             self._known[self._kept.column(OFFSET).to_numpy()] = True
             self._known &= self._todo
-            self._note_errors(self._kept)
+            self._note_kept_errors(self._kept)
         #: Which rows are still to be computed.
         self.missing = self._todo & ~self._known
-        self._fresh: list[pa.RecordBatch] = []
-        self._pending: list[pa.RecordBatch] = []
+        self._fresh: list[Computed] = []
+        self._pending: list[Computed] = []
+        self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
 
-    def add(self, results: pa.RecordBatch, seconds: float) -> None:
+    def add(self, computed: Computed, seconds: float) -> None:
         """Take in results and how long they took, and keep a checkpoint when losing them would cost more."""
-        self._fresh.append(results)
-        self._note_errors(results)
-        self._pending.append(results)
+        self._fresh.append(computed)
+        for row, kind, message, attempt in computed.errors:
+            self._note_error(int(computed.offsets[row]), kind, message, attempt)
+        self._pending.append(computed)
+        self._pending_rows += computed.values.num_rows
+        self._pending_bytes += computed.values.nbytes
         self._at_risk += seconds
-        rows = sum(batch.num_rows for batch in self._pending)
-        size = sum(batch.nbytes for batch in self._pending)
         sizes = self._fragment.sizes
-        price = _WORTH * size / _BYTES_PER_SECOND if sizes.checkpoint_seconds else 0.0
+        price = _WORTH * self._pending_bytes / _BYTES_PER_SECOND if sizes.checkpoint_seconds else 0.0
         worth = self._at_risk >= max(sizes.checkpoint_seconds, price)
-        if (worth and rows >= sizes.least_checkpoint_rows) or rows >= sizes.most_checkpoint_rows:
+        enough = self._pending_rows >= sizes.least_checkpoint_rows
+        if (worth and enough) or self._pending_rows >= sizes.most_checkpoint_rows:
             self._keep()
-        elif size > sizes.batch_bytes:
-            self._pending, self._at_risk = [], 0.0
+            self._forget_pending()
+        elif self._pending_bytes > sizes.batch_bytes:
+            self._forget_pending()
 
     def _keep(self) -> None:
-        whole = pa.Table.from_batches(self._pending).combine_chunks().to_batches()
-        for batch in whole:
+        whole = pa.Table.from_batches([computed.to_checkpoint() for computed in self._pending])
+        for batch in whole.combine_chunks().to_batches():
             failed = batch.num_rows - batch.column(ERROR_TYPE).null_count
             self._fragment.checkpoints.save(self._fragment.unit.input_signature, batch, failed)
+
+    def _forget_pending(self) -> None:
         self._pending = []
+        self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
 
-    def _note_errors(self, results: Any) -> None:
-        types = results.column(ERROR_TYPE)
-        if types.null_count == results.num_rows:
-            return
-        for row in results.select([OFFSET, ERROR_TYPE, ERROR_MESSAGE, ATTEMPT]).to_pylist():
-            if row[ERROR_TYPE] is not None and self._todo[row[OFFSET]]:
-                self.failed[row[OFFSET]] = True
-                if len(self.errors) < _MOST_ERRORS:
-                    self.errors.append(list(row.values()))
+    def _note_kept_errors(self, kept: pa.Table) -> None:
+        failed = kept.filter(kept.column(ERROR_TYPE).is_valid())
+        for row in failed.select([OFFSET, ERROR_TYPE, ERROR_MESSAGE, ATTEMPT]).to_pylist():
+            if self._todo[row[OFFSET]]:
+                self._note_error(*row.values())
+
+    def _note_error(self, offset: int, kind: str, message: str, attempt: int) -> None:
+        self.failed[offset] = True
+        if len(self.errors) < _MOST_ERRORS:
+            self.errors.append([offset, kind, message, attempt])
 
     def blank(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Return the content of rows of which nothing is read: what checkpoints hold, and nulls."""
@@ -103,33 +124,37 @@ class Results:
 
     def column(self, start: int, stop: int, kept: pa.RecordBatch | None) -> pa.RecordBatch:
         """Return the new content of the top-level columns for a range of rows."""
-        sources = [batch for batch in (*self._stored(start, stop), *self._fresh) if batch.num_rows]
-        self._fresh = []
+        fresh, self._fresh = self._fresh, []
+        sources = [*self._stored(start, stop), *((computed.offsets, computed.values) for computed in fresh)]
         values = [self._values(index, start, stop, sources, kept) for index in range(len(self._fragment.targets))]
         return _assemble(self._fragment, values, kept, stop - start)
 
-    def _stored(self, start: int, stop: int) -> list[Any]:
+    def _stored(self, start: int, stop: int) -> Iterator[Source]:
         """Return what checkpoints hold of a range of rows."""
         if self._kept is None:
-            return []
+            return
         offsets = self._kept.column(OFFSET).to_numpy()
         first, last = np.searchsorted(offsets, [start, stop])
-        piece = self._kept.slice(first, last - first)
         wanted = self._todo[offsets[first:last]]
-        return [piece if wanted.all() else piece.filter(pa.array(wanted))]
+        if wanted.any():
+            names = [f"out{index}" for index in range(len(self._fragment.targets))]
+            values = self._kept.slice(first, last - first).select(names)
+            yield offsets[first:last][wanted], values if wanted.all() else values.filter(pa.array(wanted))
 
-    def _values(self, index: int, start: int, stop: int, sources: list[Any], kept: pa.RecordBatch | None) -> pa.Array:
+    def _values(
+        self, index: int, start: int, stop: int, sources: list[Source], kept: pa.RecordBatch | None
+    ) -> pa.Array:
         """Return the values of one target for a range of rows."""
         target = self._fragment.targets[index]
-        arrays = [_one(source.column(f"out{index}")) for source in sources]
+        arrays = [_one(values.column(index)) for _, values in sources]
         if len(arrays) == 1 and len(arrays[0]) == stop - start:
             return arrays[0]
         present = _present(self._fragment, target, kept, stop - start)
         # Where each row comes from: what is there now comes first, then the results in turn.
         taken = np.arange(stop - start, dtype=np.int64)
         base = stop - start
-        for source, array in zip(sources, arrays, strict=True):
-            taken[source.column(OFFSET).to_numpy() - start] = np.arange(base, base + len(array))
+        for (offsets, _), array in zip(sources, arrays, strict=True):
+            taken[offsets - start] = np.arange(base, base + len(array))
             base += len(array)
         return pa.concat_arrays([present, *(array.cast(present.type) for array in arrays)]).take(pa.array(taken))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pennon.functions.envelope import read_envelope
 from pennon.functions.policy import ErrorPolicy
 from pennon.lake.planning import Plan, Unit
+from pennon.pipeline.resources import Needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,12 @@ class Round:
         """What the function's author said about errors."""
         function = self.task.work.function
         return ErrorPolicy() if function is None else read_envelope(function).error_policy
+
+    @property
+    def needs(self) -> Needs:
+        """What the function's author said about its tasks."""
+        function = self.task.work.function
+        return Needs() if function is None else Needs.of([read_envelope(function).options])
 
 
 def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:

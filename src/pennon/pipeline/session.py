@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -45,8 +46,8 @@ _CONF = {
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DRIVER = "a driver in this process"
-#: Retries of a call to a Connect server: they last about a minute.
-_CONNECT_RETRIES = 6
+#: Between two attempts to reach a Connect server.
+_RETRY_MILLIS = 1000
 _ANY_CONF = "spark.sql.session.timeZone"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -68,6 +69,8 @@ class Session:
         self._jvm = jvm
         #: Archives that Spark unpacks for the tasks of this session.
         self.archives: set[str] = set()
+        #: What tasks of this session have asked Spark for, by the requests.
+        self.profiles: dict[tuple[tuple[str, float], ...], Any] = {}
         self._lock = threading.Lock()
         self._apart: dict[str, Session] = {}
 
@@ -118,10 +121,10 @@ class Session:
         _forget_driver()
 
 
-def open_session(cluster: Cluster) -> Session:
-    """Open a session on a cluster: through Spark Connect, or with a driver of our own."""
+def open_session(cluster: Cluster, seconds: float = 60.0) -> Session:
+    """Open a session on a cluster, through Spark Connect or with a driver of our own, if it answers in time."""
     accept_pandas()
-    return _connect(cluster) if cluster.is_remote else _drive(cluster)
+    return _connect(cluster, seconds) if cluster.is_remote else _drive(cluster, seconds)
 
 
 def accept_pandas() -> None:
@@ -174,7 +177,7 @@ class Sessions:
             self._open.pop(cluster.name).close()
         if not cluster.is_remote:
             self._make_room(cluster)
-        opened = self._open[cluster.name] = open_session(cluster)
+        opened = self._open[cluster.name] = open_session(cluster, self._settings.cluster_seconds)
         return opened
 
     def _make_room(self, cluster: Cluster) -> None:
@@ -197,13 +200,16 @@ def configuration(cluster: Cluster) -> dict[str, str]:
     return conf | {_JAVA_OPTIONS: options.strip()}
 
 
-def _connect(cluster: Cluster) -> Session:
+def _connect(cluster: Cluster, seconds: float) -> Session:
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
     spark: Any = SparkSession.builder.remote(cluster.address).create()
     try:
-        spark.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
+        attempts = math.ceil(seconds * 1000 / _RETRY_MILLIS)
+        steady = DefaultPolicy(max_retries=attempts, initial_backoff=_RETRY_MILLIS, backoff_multiplier=1.0)
+        spark.client.set_retry_policies([steady])
         for name, value in cluster.conf.items():
             spark.conf.set(name, value)
         spark.conf.get(_ANY_CONF)  # without conf, nothing was said to the server so far
@@ -212,7 +218,7 @@ def _connect(cluster: Cluster) -> Session:
     return Session(cluster, spark)
 
 
-def _drive(cluster: Cluster) -> Session:
+def _drive(cluster: Cluster, seconds: float) -> Session:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -221,7 +227,7 @@ def _drive(cluster: Cluster) -> Session:
     except JvmError as error:
         raise _unavailable(cluster, error) from error
     try:
-        with jvm.offered(), _same_interrupts():
+        with jvm.offered(), _same_interrupts(), jvm.bounded(seconds):
             context = SparkContext()
         context.pythonExec = _python(cluster)
         return Session(cluster, SparkSession(context), jvm)

@@ -65,6 +65,20 @@ class TaskRun:
         self._thread = _thread(session, lambda: self._run(plan, count))
         self._thread.start()
 
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster that they are for."""
+        return self._session.cluster.name
+
+    def has_begun(self) -> bool:
+        """Return whether some task has begun; a Connect server does not say, so that it may well have."""
+        if self._session.cluster.is_remote:
+            return True
+        tracker = self._session.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._name)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return any(stage.numActiveTasks or stage.numCompletedTasks for stage in stages if stage is not None)
+
     def done(self) -> bool:
         """Return whether all tasks ended, one way or the other."""
         return self._ended.is_set()
@@ -202,7 +216,7 @@ def _plan(session: Session, partition: _Partition, count: int, profile: Any) -> 
         from pennon.pipeline.session import accept_pandas
 
         accept_pandas()
-        return session.spark.range(0, count, 1, count).mapInArrow(partition.of_batches, ANSWERS)
+        return session.spark.range(0, count, 1, count).mapInArrow(partition.of_batches, ANSWERS, profile=profile)
     # Not a data frame: nothing of what Spark SQL does to plan and compile one is needed here.
     context = session.spark.sparkContext
     # Python workers are shared only by functions with the same variables: so an environment has its own.

@@ -20,6 +20,7 @@ from pennon.pipeline.environment import BuildError, ManifestError
 from pennon.pipeline.java import JavaNotFoundError
 from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.refresh import Refresh
+from pennon.pipeline.resources import ResourcesUnavailableError
 from pennon.pipeline.rounds import JobFailedError
 from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError
 from pennon.pipeline.tasks import TaskError
@@ -33,6 +34,8 @@ logger = logging.getLogger("pennon.worker")
 _HEARTBEAT_SECONDS = 5.0
 _TRIGGER_SECONDS = 1.0
 _BUSY_SECONDS = 5.0
+#: By what the wait of a worker without work grows, and up to how many times the setting.
+_SLOWER, _LONGEST = 1.05, 10
 #: Errors of executors, or of a driver of Spark that died, after which trying again may help.
 _PASSING = frozenset(
     {
@@ -61,6 +64,11 @@ class Runner(Protocol):
 RUNNERS: dict[str, Callable[[Tools, Lease], Runner]] = {"backfill": Backfill, "refresh": Refresh}
 
 
+def _next_pause(pause: float, shortest: float) -> float:
+    """Return how long a worker without work waits: longer each time, so that one that idles for long asks seldom."""
+    return min(max(pause * _SLOWER, shortest), shortest * _LONGEST)
+
+
 class Worker:
     """A process that carries out jobs."""
 
@@ -87,8 +95,10 @@ class Worker:
             with self._tools.sessions.use():
                 logger.info("Spark is warm")
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
-            while not self.stopping.wait(0 if self._take(me.id, slots, threads) else settings.worker_poll_seconds):
-                pass
+            pause = 0.0
+            while not self.stopping.wait(pause):
+                taken = self._take(me.id, slots, threads)
+                pause = 0.0 if taken else _next_pause(pause, settings.worker_poll_seconds)
         self._roster.leave(me)
         self._tools.sessions.close()
 
@@ -173,5 +183,5 @@ def failure_of(error: Exception, phase: str) -> dict[str, Any]:
 
 def is_expected(error: Exception) -> bool:
     """Tell whether an error is about the job, not about Pennon."""
-    known = (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError)
+    known = (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError, ResourcesUnavailableError)
     return isinstance(error, (*known, ClusterUnavailableError, UnknownClusterError, JavaNotFoundError))

@@ -18,20 +18,11 @@ if TYPE_CHECKING:
 
     from tests.support.server import PennonProcess
 
-HERE = Path(__file__).parent
-
 
 class NewSheet(Protocol):
     """Make a table of so many rows, spread evenly over fragments, with a log of calls of its own."""
 
     def __call__(self, count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> Sheet: ...
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            # One process runs them all: a second one would start Spark again.
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
-"""Backfills on other Sparks than the worker's own: a standalone cluster of two workers, and a Connect server."""
+"""Jobs on other Sparks than the worker's own: a standalone cluster of two workers, and a Connect server."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -11,15 +12,15 @@ import pytest
 import pennon
 from pennon.client import JobFailedError
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import tenfold
+from tests.integration.backfill.sheets import Sheet, tenfold
 from tests.support.server import PennonProcess
-from tests.support.spark import QUICK_DRIVER, STANDALONE, ConnectServer, StandaloneCluster
+from tests.support.spark import QUICK_DRIVER, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
 from tests.support.wheels import make_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from pennon.client import View
     from tests.integration.backfill.calls import CallLog
 
 
@@ -31,6 +32,7 @@ def clustered(
     clusters = {
         "standalone": {"master": standalone.url, "conf": STANDALONE},
         "connect": {"remote": connect_server.url},
+        "gpu": {"master": standalone.url, "conf": STANDALONE | WITH_GPU},
     }
     env = {
         "PENNON_WORKERS": "1",
@@ -39,6 +41,53 @@ def clustered(
     }
     with PennonProcess(tmp_path_factory.mktemp("clustered"), env=env) as server:
         yield server
+
+
+def views_of(sheet: Sheet, wheel: Path) -> dict[str, View]:
+    """Make views of every kind over a table, all empty; the chunker needs a package."""
+
+    @pennon.chunker(manifest={"py_modules": [str(wheel)]})
+    def part(x: int) -> Iterator[int]:
+        import importlib
+
+        first = int(float(importlib.import_module("brought_in").VERSION))
+        yield from (first, first + 1)
+
+    @pennon.udtf(output_schema=pa.schema({"parity": pa.int64(), "total": pa.int64()}))
+    def totals(batches: Iterator[pa.RecordBatch]) -> dict[str, list[int]]:
+        rows = pa.Table.from_batches(batches).to_pylist()
+        return {"parity": [rows[0]["parity"]], "total": [sum(row["x"] for row in rows)]}
+
+    @pennon.udf
+    def tenfold(x: int) -> int:
+        return 10 * x
+
+    db, name = sheet.db, sheet.name
+    empty: dict[str, Any] = {"with_no_data": True}
+    halves = pennon.query(name).select({"parity": "id % 2", "x": "x"})
+    joined = f"SELECT count(*) AS rows, a.id % 2 AS parity FROM {name} a JOIN {name} b ON a.id = b.id GROUP BY a.id % 2"
+    return {
+        "udf": db.create_materialized_view(f"{name}_udf", name, select={"id": "id", "y": tenfold}, **empty),
+        "chunker": db.create_chunk_view(f"{name}_parts", name, part, columns=["id"], **empty),
+        "udtf": db.create_udtf_view(f"{name}_totals", halves, totals, partition_by="parity", **empty),
+        "group": db.create_materialized_view(f"{name}_group", sql=joined, **empty),
+        "spark": db.create_materialized_view(f"{name}_spark", sql=f"SELECT id, hex(x) AS hex FROM {name}", **empty),
+    }
+
+
+def rows_of(view: View) -> list[tuple[Any, ...]]:
+    """Return the rows of a view, in a steady order."""
+    found = view.search().limit(1000).to_list()
+    return sorted(tuple(value for name, value in row.items() if not name.startswith("__")) for row in found)
+
+
+def resources(x: int) -> Iterator[str]:
+    """Tell what Spark keeps for the task that runs this."""
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    gpus = [f" and the GPU {address}" for each in context.resources().values() for address in each.addresses]
+    yield f"{context.cpus()} cores{''.join(gpus)}"
 
 
 @pytest.mark.parametrize("cluster", ["standalone", "connect"])
@@ -89,6 +138,82 @@ class TestOtherSparks:
         sheet.table.add_columns({"y": function})
         sheet.fill(cluster=cluster)
         assert sheet.values() == {number: 100 * number + 7 for number in range(10)}
+
+    def test_views_of_every_kind_follow_their_source_there(
+        self, cluster: str, clustered: PennonProcess, new_sheet: NewSheet, tmp_path: Path
+    ) -> None:
+        sheet = new_sheet(30, fragments=3, server=clustered)
+        views = views_of(sheet, make_wheel(tmp_path, "brought_in", "7.0"))
+
+        def refresh() -> dict[str, str]:
+            jobs = {kind: view.refresh(cluster=cluster, progress=False) for kind, view in views.items()}
+            return {kind: (job.result or {})["mode"] for kind, job in jobs.items()}
+
+        def check(ids: list[int]) -> None:
+            groups = {parity: [100 * number for number in ids if number % 2 == parity] for parity in (0, 1)}
+            assert rows_of(views["udf"]) == sorted((number, 1000 * number) for number in ids)
+            assert rows_of(views["chunker"]) == sorted((number, part) for number in ids for part in (7, 8))
+            assert rows_of(views["udtf"]) == sorted((parity, sum(xs)) for parity, xs in groups.items())
+            assert rows_of(views["group"]) == sorted((len(xs), parity) for parity, xs in groups.items())
+            assert rows_of(views["spark"]) == sorted((number, f"{100 * number:x}".upper()) for number in ids)
+
+        assert set(refresh().values()) == {"rebuild"}
+        check(list(range(30)))
+        sheet.add(30, 33)
+        sheet.table.delete("id = 4")
+        row_by_row = dict.fromkeys(("udf", "chunker", "spark"), "incremental")
+        assert refresh() == row_by_row | {"udtf": "rebuild", "group": "rebuild"}
+        check([number for number in range(33) if number != 4])
+
+
+class TestTaskResources:
+    """What a function asks for is kept for each of its tasks, or the job says why not."""
+
+    @pytest.mark.parametrize(
+        ("asked", "given"),
+        [
+            ({"num_cpus": 2}, "2 cores"),
+            ({"num_gpus": 1}, "1 cores and the GPU 7"),
+            ({"memory": 200 * 1024 * 1024}, "2 cores"),  # more than half of what Python has on the executor
+        ],
+    )
+    def test_a_cluster_gives_them(
+        self, clustered: PennonProcess, new_sheet: NewSheet, asked: dict[str, Any], given: str
+    ) -> None:
+        sheet = new_sheet(4, server=clustered)
+        view = sheet.db.create_chunk_view(
+            f"{sheet.name}_given", sheet.name, pennon.chunker(**asked)(resources), columns=[], with_no_data=True
+        )
+        view.refresh(cluster="gpu", progress=False)
+        assert rows_of(view) == [(given,)] * 4
+
+    def test_a_backfill_is_given_them_too(self, clustered: PennonProcess, new_sheet: NewSheet) -> None:
+        sheet = new_sheet(4, server=clustered)
+
+        def cores(x: int) -> str:
+            return f"{x} {next(resources(x))}"
+
+        sheet.table.add_columns({"y": pennon.udf(num_cpus=2)(cores)})
+        sheet.fill(cluster="gpu")
+        assert set(sheet.values().values()) == {f"{100 * number} 2 cores" for number in range(4)}
+
+    @pytest.mark.parametrize(
+        ("cluster", "reason"),
+        [
+            ("default", "on a local master, spark.executor.resource.gpu.amount"),
+            ("standalone", "No executor resource configs were specified"),
+            ("connect", "TaskResourceProfiles are only supported"),
+        ],
+    )
+    def test_a_cluster_without_them_says_so(
+        self, clustered: PennonProcess, new_sheet: NewSheet, cluster: str, reason: str
+    ) -> None:
+        sheet = new_sheet(4, server=clustered)
+        view = sheet.db.create_chunk_view(
+            f"{sheet.name}_given", sheet.name, pennon.chunker(num_gpus=1)(resources), columns=[], with_no_data=True
+        )
+        with pytest.raises(JobFailedError, match=f"asks for num_gpus 1, which the cluster {cluster!r} .*{reason}"):
+            view.refresh(cluster=cluster, progress=False)
 
 
 def test_a_cluster_that_is_not_known_is_refused(clustered: PennonProcess, new_sheet: NewSheet, log: CallLog) -> None:

@@ -105,10 +105,24 @@ def test_the_error_of_a_row_goes_when_its_input_is_mended(new_sheet: NewSheet, l
     assert sheet.table.errors("y")["error_type"].to_pylist() == ["ZeroDivisionError"]
     sheet.compact()
     assert sheet.state() == (9, 1, 0, 0)
+    assert sheet.table.errors("y").num_rows == 1
     sheet.update("id = 0", 5)
     assert sheet.state() == (9, 0, 1, 0)
+    assert sheet.table.errors("y").num_rows == 0
     assert sheet.fill() == [0]
     assert sheet.state() == (10, 0, 0, 0)
+    assert sheet.table.errors("y").num_rows == 0
+
+
+def test_the_errors_of_rows_that_are_gone_are_not_listed(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": failing_on(log, [3, 4, 14], SKIP)})
+    sheet.fill()
+    assert sheet.table.errors("y").num_rows == 3
+    sheet.table.delete("id in (3, 14)")
+    (error,) = sheet.table.errors("y").to_pylist()
+    assert error["error_message"] == "row 4 is bad"
+    sheet.table.delete("id >= 0")
     assert sheet.table.errors("y").num_rows == 0
 
 
@@ -197,12 +211,12 @@ def hanging(log: CallLog, *, in_c: bool) -> Any:
 
     def multiply(id: int, x: int) -> int:  # noqa: A002
         note(path, id)
-        if id == 7 and in_c:
+        if id == 2 and in_c:
             # PyDLL does not let go of the interpreter, and no signal wakes who waits for a lock of its own.
             mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
             library.pthread_mutex_lock(mutex)
             library.pthread_mutex_lock(mutex)
-        elif id == 7:
+        elif id == 2:
             time.sleep(600)
         return x * 10
 
@@ -211,13 +225,13 @@ def hanging(log: CallLog, *, in_c: bool) -> Any:
 
 @pytest.mark.parametrize("in_c", [False, True], ids=["python", "c"])
 def test_a_function_that_hangs_ends_by_its_timeout(new_sheet: NewSheet, log: CallLog, in_c: bool) -> None:
-    sheet = new_sheet(10)
+    sheet = new_sheet(4)  # each try that hangs takes seconds
     sheet.table.add_columns({"y": hanging(log, in_c=in_c)})
     sheet.fill()
-    assert sheet.state() == (9, 1, 0, 0)
+    assert sheet.state() == (3, 1, 0, 0)
     (error,) = sheet.table.errors("y").to_pylist()
     assert error["error_type"] == "Timeout"
-    assert sheet.values() == {number: None if number == 7 else number * 1000 for number in range(10)}
+    assert sheet.values() == {number: None if number == 2 else number * 1000 for number in range(4)}
     assert _works(new_sheet, log)
 
 

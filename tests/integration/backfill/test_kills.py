@@ -19,7 +19,7 @@ from tests.support.spark import WORKER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ENV = {**WORKER, "PENNON_JOB_LEASE_SECONDS": "2"}
+ENV = {**WORKER, "PENNON_JOB_LEASE_SECONDS": "4"}
 FRAGMENTS, SIZE, BATCH = 4, 20, 5
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,15 +12,6 @@ from tests.support.spark import QUICK_DRIVER, STANDALONE, ConnectServer, Standal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            # One process runs them all: a second one would start all these Sparks again.
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="package")

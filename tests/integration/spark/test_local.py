@@ -8,11 +8,14 @@ import sys
 import threading
 import time
 import venv
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pennon.pipeline.environment import Environment, ship
+from pennon.pipeline.resources import Needs, ResourcesUnavailableError
+from pennon.pipeline.session import Session
 from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
 from tests.integration.spark.running import run
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pennon.pipeline.session import Session, Sessions
+    from pennon.pipeline.session import Sessions
 
 
 @pytest.fixture
@@ -66,6 +69,24 @@ def test_runs_with_and_without_an_environment_do_not_mix(session: Session, tmp_p
         thread.join()
     assert [answer["cup"] for started in plain for answer in started.results()] == [None] * 6
     assert [answer["cup"] for started in blue for answer in started.results()] == ["blue"] * 6
+
+
+def test_what_a_task_needs_bounds_how_many_run_at_once(session: Session) -> None:
+    def at_once(**needs: Any) -> int:
+        return Needs(**needs).tasks_at_once(session, 8)
+
+    assert (at_once(), at_once(cpus=0.5), at_once(cpus=2), at_once(cpus=9)) == (8, 4, 1, 1)
+    assert (at_once(memory=1), at_once(memory=1 << 60)) == (8, 1)
+    with pytest.raises(ResourcesUnavailableError, match="asks for num_gpus 1, which the cluster 'default' cannot give"):
+        at_once(gpus=1)
+
+
+def test_a_machine_has_the_gpus_that_its_conf_says(session: Session) -> None:
+    conf = {"spark.executor.resource.gpu.amount": "2"}
+    equipped = Session(replace(session.cluster, conf=conf), session.spark)
+    assert [Needs(gpus=amount).tasks_at_once(equipped, 8) for amount in (0.5, 1, 2)] == [4, 2, 1]
+    with pytest.raises(ResourcesUnavailableError, match="says how many GPUs there are, now 2"):
+        Needs(gpus=3).tasks_at_once(equipped, 8)
 
 
 def test_tasks_run_with_this_python(session: Session) -> None:

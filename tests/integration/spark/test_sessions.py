@@ -56,6 +56,16 @@ def test_a_spark_that_does_not_start_says_why() -> None:
         open_session(wrong)
 
 
+def test_a_spark_that_does_not_answer_is_given_up_in_time(sessions: Sessions) -> None:
+    sessions.close()  # a process has one driver
+    with pytest.raises(
+        ClusterUnavailableError, match=r"'gone' \(spark://.*\) cannot be used: It did not answer within 1"
+    ):
+        open_session(Cluster("gone", "spark://127.0.0.1:1"), 1)
+    with pytest.raises(ClusterUnavailableError, match=r"'gone' cannot be used: .*127\.0\.0\.1:1"):
+        open_session(Cluster("gone", "sc://127.0.0.1:1"), 1)
+
+
 def test_a_connect_server_that_was_started_anew_is_used_again(
     sessions: Sessions, connect_server: ConnectServer
 ) -> None:
