@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backfills import CASES, GOALS, METRICS, PEER_SECONDS, ROWS, Bench, Plan
 from jobs import parse_options
@@ -21,10 +20,6 @@ from report import UNSTEADY
 from servers import BenchmarkError
 from stage import say
 from verdicts import Findings
-
-if TYPE_CHECKING:
-    pass
-
 
 _FEWEST_ROWS = 1_000
 

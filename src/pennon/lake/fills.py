@@ -240,6 +240,8 @@ def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64]
 def row_numbers(rows: pa.Table) -> NDArray[np.int64]:
     """Return the ids of scanned rows; deleted ones have none."""
     column = rows.column("_rowid")
+    if not column.null_count:
+        return np.asarray(column).astype(np.int64)
     numbers: NDArray[np.int64] = column.fill_null(0).to_numpy().astype(np.int64)
     numbers[column.is_null().to_numpy()] = NO_ROW
     return numbers

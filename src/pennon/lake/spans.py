@@ -22,7 +22,8 @@ def as_spans(pairs: Iterable[Sequence[int]]) -> Spans:
 
 def spans_of(mask: Mask) -> Spans:
     """Return where a mask is true."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    padded = np.concatenate(([False], mask, [False]))
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
     return tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
@@ -43,9 +44,7 @@ def runs_of(numbers: NDArray[np.int64]) -> list[list[int]]:
     """Return a list of numbers as runs of a first number and a length, in their order; negative ones repeat."""
     if not len(numbers):
         return []
-    before, step = numbers[:-1], np.diff(numbers)
-    goes_on = np.where(before < 0, step == 0, step == 1)
-    breaks = np.flatnonzero(~goes_on) + 1
+    breaks = np.flatnonzero(numbers[1:] != numbers[:-1] + (numbers[:-1] >= 0)) + 1
     starts = np.concatenate(([0], breaks))
     lengths = np.diff(np.concatenate((starts, [len(numbers)])))
     return [[int(numbers[start]), int(length)] for start, length in zip(starts, lengths, strict=True)]

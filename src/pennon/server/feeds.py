@@ -20,9 +20,9 @@ EVENT_STREAM = b"text/event-stream"
 #: Proxies must neither keep events back nor remember them.
 _HEADERS: Headers = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _PIECE = 500
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
 #: A wait grows by so much while nothing happens: what happens is told late by no more than that share of the silence.
-_SLOWING = 1.2
+_SLOWING = 1.1
 _HEARTBEAT_SECONDS = 10.0
 _RETRY_MILLIS = 1000
 

@@ -75,6 +75,7 @@ class LanceReader(DataSourceReader):
         """Return groups of fragments, or parts of large ones, about as many as there are cores to read them."""
         wanted = self._wanted or (self._cores or 1) * _PARTITIONS_PER_CORE
         dataset = self._snapshot.open()
+        spare_collection()
         if self._row_ids is not None:
             if not dataset.has_stable_row_ids:
                 raise InvalidInputError("The ids of the table's rows are not stable, so rows cannot be chosen by them.")
@@ -85,11 +86,11 @@ class LanceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        spare_collection()
         if not isinstance(partition, Scan | Take):
             return  # what Spark makes of no partitions at all
         schema = arrow_schema(self._schema)
         for batch in self._batches(partition, schema.names):
+            spare_collection()
             if batch.num_rows:
                 yield to_spark(batch, schema)
 

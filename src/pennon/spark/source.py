@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource
 
 from pennon.core.errors import suggest
 from pennon.lake.snapshots import Snapshot
+from pennon.spark.python_workers import spare_collection
 from pennon.spark.row_ids import from_option
 from pennon.spark.tables import Address, check_options
 from pennon.spark.types import ROW_COLUMNS, spark_schema, width_of
@@ -44,7 +45,9 @@ class LanceSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that were asked for, by default all; the version is settled here."""
         snapshot = self._pin()
-        return spark_schema(snapshot.schema(self._columns(snapshot.open().schema)))
+        found = spark_schema(snapshot.schema(self._columns(snapshot.open().schema)))
+        spare_collection()
+        return found
 
     def reader(self, schema: StructType) -> LanceReader:
         """Return what reads the columns of a schema."""

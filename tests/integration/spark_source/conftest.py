@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as ln
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.s3 import S3Server
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            # One process runs them all: a second one would start Spark again.
-            item.add_marker(pytest.mark.xdist_group("views"))
 
 
 @pytest.fixture(scope="package")
