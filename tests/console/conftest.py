@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-HERE = Path(__file__).parent
 CONF = f'{{"spark.driver.extraJavaOptions": "{QUICK_JAVA}", "spark.ui.enabled": "true", "spark.ui.port": "0"}}'
 WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true", "PENNON_SPARK_CONF": CONF}
 
@@ -28,12 +26,6 @@ class OpenScreen(Protocol):
     """Open a tab of its own on a server's console."""
 
     def __call__(self, url: str = ..., *, width: int = ..., theme: str = ...) -> Screen: ...
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group("views"))
 
 
 @pytest.fixture(scope="session")

@@ -62,6 +62,21 @@ def slowly(id: int) -> int:  # noqa: A002 (the name of the column)
     return id * id
 
 
+@pennon.chunker(output_schema=pa.schema([("word", pa.string())]))
+def words(name: str) -> Any:
+    """Make a row of each word."""
+    for word in name.split():
+        yield {"word": word}
+
+
+@pennon.udf(error_policy=pennon.ErrorPolicy.skip())
+def doubled(id: int) -> int:  # noqa: A002 (the name of the column)
+    """Double a number, but not seven."""
+    if id == 7:
+        raise ValueError("seven is enough")
+    return id * 2
+
+
 def fill_catalog(url: str, rest: RestClient, api_key: str | None = None) -> Any:
     """Make the namespaces, tables, tags, branches and indexes."""
     db = pennon.connect(url, api_key=api_key)
@@ -86,8 +101,12 @@ BEST = "SELECT notes, max(price) AS best FROM shop.teas GROUP BY notes"
 
 
 def add_views(url: str, rest: RestClient) -> None:
-    """Make a view that refreshes by what has changed, one that is computed anew each time, and one over a view."""
-    pennon.connect(url).create_table("harvest", teas(0, 60).select(["id", "name", "price"]), namespace_path=["shop"])
+    """Make a view that refreshes by what has changed, one computed anew, one over a view, and two by functions."""
+    db = pennon.connect(url)
+    db.create_table("harvest", teas(0, 60).select(["id", "name", "price"]), namespace_path=["shop"])
     for name, query in [("cheap", CHEAP), ("best", BEST), ("titles", "SELECT title FROM shop.cheap")]:
         body = {"kind": "query", "source_query": query, "with_no_data": True}
         rest.post(f"/v1/materialized_view/shop${name}/create", body, expect=201)
+    twice = pennon.query("shop.harvest").select({"id": "id", "twice": doubled})
+    db.create_materialized_view("twice", twice, with_no_data=True, namespace_path=["shop"])
+    db.create_chunk_view("words", "shop.harvest", words, columns=["id"], with_no_data=True, namespace_path=["shop"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -154,19 +151,3 @@ class TestSearch:
         screen.sees("The vector is not a list of numbers.")
         screen.open(f"{TEAS}/data?search=vector&vector=1,2")
         expect(screen.main.locator(".problem")).to_be_visible()
-
-
-class TestCopies:
-    def test_what_is_copied_runs_and_answers_the_same(self, screen: Screen) -> None:
-        screen.open(f"{TEAS}/data?where=id+%3D+7&columns=id,name")
-        python = screen.copied("Copy as Python: query")
-        told = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, env=plain_environment())
-        assert "tea 7" in told.stdout, told.stderr
-        curl = screen.copied("Copy as curl: query")
-        told = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, env=plain_environment())
-        assert '"name":"tea 7"' in told.stdout, told.stderr
-
-
-def plain_environment() -> dict[str, str]:
-    """Return this environment, with no proxy between a command and a server on this machine."""
-    return {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "PENNON_API_KEY": ""}

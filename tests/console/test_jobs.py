@@ -27,7 +27,10 @@ class TestFunctions:
         expect(card.get_by_role("img")).to_have_attribute("aria-label", re.compile("computed 81%, failed 19%"))
         expect(card).to_contain_text('raise ValueError("cannot rate smoke")')
         card.get_by_role("button", name="Errors of rating").click()
-        expect(card.get_by_role("region", name="Errors of rating")).to_contain_text("cannot rate smoke")
+        errors = card.get_by_role("region", name="Errors of rating")
+        expect(errors).to_contain_text("cannot rate smoke")
+        card.get_by_role("button", name="Errors of rating").click()
+        expect(errors).to_have_count(0)
         expect(screen.main.get_by_role("region", name="Function of loud")).to_contain_text("upper(name)")
 
     def test_a_table_without_functions_says_how_to_add_one(self, screen: Screen, rest: RestClient) -> None:
@@ -75,6 +78,9 @@ class TestSteering:
         screen.open(f"job/{job}")
         state = screen.main.locator(".chip").first
         expect(state).to_have_text("running", timeout=60_000)
+        facts = screen.facts()
+        assert facts["Started"] != "—"
+        assert facts["Worker"] != "—"
         screen.click("Pause")
         expect(state).to_have_text("paused", timeout=60_000)
         screen.sees("It rests until it is resumed.")

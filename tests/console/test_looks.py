@@ -23,7 +23,7 @@ PAGES = {
     "functions": f"{TEAS}/functions",
     "lineage": f"{TEAS}/lineage",
     "statistics": f"{TEAS}/statistics",
-    "view": "table/shop$cheap/view",
+    "view": "table/shop$words/view",
     "jobs": "jobs",
 }
 
@@ -46,6 +46,11 @@ def test_every_page_fits_and_has_no_barriers(open_screen: OpenScreen, width: int
     screen.open(f"{TEAS}/functions").click("Backfill loud")
     screen.shoot(f"dialog-{width}-{theme}")
     assert not checked or screen.barriers() == []
+
+
+def test_on_a_small_screen_the_tab_one_is_in_is_in_sight(open_screen: OpenScreen) -> None:
+    screen = open_screen(width=390).open("table/shop$cheap/view")
+    expect(screen.main.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=0.9)
 
 
 def test_on_a_small_screen_the_tree_is_a_drawer(open_screen: OpenScreen) -> None:

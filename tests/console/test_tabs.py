@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
+import pennon
+from tests.console.sample import teas
 from tests.console.screen import TEAS
-from tests.console.test_data import plain_environment
 
 if TYPE_CHECKING:
     from tests.console.screen import Screen
     from tests.support.rest import RestClient
+    from tests.support.server import PennonProcess
 
 
 class TestSchema:
@@ -89,10 +89,34 @@ class TestVersions:
         screen.says("Created the branch autumn.")
         screen.settled()
         assert "autumn" in rest.post("/v1/table/shop$teas/branches/list")["branches"]
+        screen.sees("from version 2 of main")
         screen.click("Delete the branch autumn")
         screen.click("Delete branch")
         screen.says("Deleted the branch autumn.")
         assert "autumn" not in rest.post("/v1/table/shop$teas/branches/list")["branches"]
+
+    def test_what_a_branch_changed_is_told_and_brought_over(
+        self, screen: Screen, console_server: PennonProcess, rest: RestClient
+    ) -> None:
+        table = pennon.connect(console_server.url).create_table("grove", teas(0, 3).select(["id", "name"]))
+        table.branches.create("late").add(teas(3, 5).select(["id", "name"]))
+        screen.open("table/grove/versions")
+        screen.click("Compare late with main")
+        screen.sees("Rows only the branch has")
+        facts = screen.facts()
+        assert (facts["Rows only the branch has"], facts["Can be brought over"]) == ("2", "yes")
+        screen.shoot("branch-diff")
+        screen.click("Bring late over to main")
+        screen.click("Bring over")
+        screen.says("Brought late over to main.")
+        screen.settled()
+        assert rest.post("/v1/table/grove/count_rows") == 5
+        screen.click("Compare late with main")
+        screen.sees("no: main has advanced since the branch was made")
+        screen.click("Bring late over to main")
+        screen.click("Bring over")
+        expect(screen.page.locator("dialog .problem")).to_be_visible()
+        rest.post("/v1/table/grove/drop")
 
 
 class TestIndexes:
@@ -124,11 +148,6 @@ class TestStatistics:
         assert (facts["Rows"], facts["Fragments"], facts["Columns"]) == ("119", "3", "11")
         drawing = screen.main.get_by_role("img", name="Rows of a fragment: 3 values from 5 to 59")
         expect(drawing).to_be_visible()
-
-    def test_the_copied_program_runs(self, screen: Screen) -> None:
-        python = screen.open(f"{TEAS}/statistics").copied("Copy as Python: list fragments")
-        told = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, env=plain_environment())
-        assert "deleted_rows" in told.stdout, told.stderr
 
 
 class TestLineage:

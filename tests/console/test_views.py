@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.console.screen import Screen
-from tests.console.test_data import plain_environment
 
 if TYPE_CHECKING:
     from tests.support.rest import RestClient
@@ -62,6 +59,33 @@ def test_a_view_that_is_computed_anew_says_why(screen: Screen) -> None:
     screen.shoot("view-rebuild")
 
 
+@pytest.mark.parametrize(
+    ("name", "function", "makes", "line"),
+    [("twice", "doubled", "makes twice", "return id * 2"), ("words", "words", "makes word", 'yield {"word": word}')],
+)
+def test_the_functions_it_is_made_by_are_shown(screen: Screen, name: str, function: str, makes: str, line: str) -> None:
+    screen.open(f"table/shop${name}/view")
+    card = screen.main.get_by_role("region", name=f"Function {function}")
+    expect(card).to_contain_text(makes)
+    expect(card.get_by_role("region", name=f"Source of {function}")).to_contain_text(line)
+    screen.open(f"table/shop${name}/functions").sees("No function was added to this view.")
+
+
+def test_the_rows_that_its_functions_failed_on_are_listed(screen: Screen) -> None:
+    screen.open("table/shop$twice/view")
+    screen.click("Refresh")
+    screen.click("Refresh")
+    end_of_job(screen)
+    errors = screen.main.get_by_role("region", name="Rows that failed")
+    expect(errors).to_contain_text("seven is enough")
+    screen.open("table/shop$twice/view")
+    expect(errors).to_contain_text("seven is enough")
+    errors.get_by_role("link").click()
+    expect(screen.page.get_by_role("heading", level=1)).to_have_text("harvest")
+    screen.sees("1–1 of 1 rows")
+    screen.sees("tea 7")
+
+
 def test_how_it_is_kept_up_to_date(screen: Screen) -> None:
     screen.open("table/shop$titles/view")
     screen.click("Schedule")
@@ -90,17 +114,6 @@ def test_the_tree_tells_views_from_tables(screen: Screen) -> None:
 
 
 def test_it_is_dropped(screen: Screen, temporary: str) -> None:
-    screen.open(f"{temporary}/view")
-    screen.click("Drop view")
-    python = screen.copied("Copy as Python: drop the view")
-    screen.click("Close")
-    told = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, env=plain_environment())
-    assert told.returncode == 0, told.stderr
-    screen.page.reload()
-    screen.settled().sees("Table 'shop$short' does not exist.")
-
-
-def test_it_is_dropped_from_the_page(screen: Screen, temporary: str) -> None:
     screen.open(f"{temporary}/view")
     screen.click("Drop view")
     screen.page.locator("dialog").get_by_role("button", name="Drop view").click()

@@ -45,6 +45,7 @@ async function show() {
   }
   if (signal.aborted) return;
   redraw(main, () => put(main, content));
+  main.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   main.setAttribute("aria-busy", "false");
   const heading = main.querySelector("h1");
   document.title = heading ? `${heading.textContent} · Pennon` : "Pennon";

@@ -8,6 +8,7 @@ import { nothing } from "./parts/dialogs.js";
 import { copyButtons } from "./parts/snippets.js";
 import { address, tableAddress } from "./router.js";
 import { who } from "./session.js";
+import { viewsIn } from "./views.js";
 
 const SHOWN = 500;
 
@@ -65,7 +66,7 @@ export async function namespacePage(route, signal) {
   const id = pathOf(route.id);
   const list = { method: "GET", path: `/v1/namespace/${id}/table/list?limit=${SHOWN}&include_declared=true` };
   const below = { method: "GET", path: `/v1/namespace/${id}/list?limit=${SHOWN}` };
-  const [tables, namespaces] = await Promise.all([call(list, signal), call(below, signal)]);
+  const [tables, namespaces, views] = await Promise.all([call(list, signal), call(below, signal), viewsIn(route.id)]);
   const names = route.id.join(".");
   return h(
     "div.page",
@@ -82,6 +83,9 @@ export async function namespacePage(route, signal) {
       h("span.spring"),
       copyButtons(() => list, "list tables"),
     ),
+    tables.page_token || namespaces.page_token
+      ? h("p.muted", {}, `The first ${SHOWN} are listed; the search at the left finds all.`)
+      : null,
     tables.tables.length || namespaces.namespaces.length
       ? h(
           "ul.plain",
@@ -89,7 +93,14 @@ export async function namespacePage(route, signal) {
           namespaces.namespaces.map((name) =>
             h("li", {}, h("a", { href: address(["namespace", [...route.id, name].join("$")]) }, `${name}/`)),
           ),
-          tables.tables.map((name) => h("li", {}, h("a", { href: tableAddress([...route.id, name]) }, name))),
+          tables.tables.map((name) =>
+            h(
+              "li",
+              {},
+              h("a", { href: tableAddress([...route.id, name]) }, name),
+              views.has(name) ? h("span.muted.small", {}, " view") : null,
+            ),
+          ),
         )
       : nothing(
           "This namespace is empty.",

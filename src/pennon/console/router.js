@@ -18,11 +18,14 @@ export function address(parts, params = {}) {
 
 export const tableAddress = (names, tab, params) => address(["table", names.join("$"), ...(tab ? [tab] : [])], params);
 
+/** Show the page anew, with what the server knows now. */
+export const showAgain = () => window.dispatchEvent(new HashChangeEvent("hashchange"));
+
 /** Go to an address; parameters that change on the same page leave no trail of their own. */
 export function go(to, { replace = false } = {}) {
   if (replace) {
     history.replaceState(null, "", to);
-    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    showAgain();
   } else {
     location.hash = to;
   }

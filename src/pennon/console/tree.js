@@ -159,7 +159,7 @@ export class Tree {
   }
 
   flatten(branch, level) {
-    for (const child of [...branch.namespaces.values()].sort(byName)) {
+    for (const child of [...branch.namespaces.values()].toSorted(byName)) {
       this.rows.push({ branch: child, level });
       if (child.open) this.flatten(child, level + 1);
     }

@@ -1,6 +1,6 @@
 /** What a job's time goes to, and one sentence about it. */
 
-import { percent, seconds } from "../format.js";
+import { count, percent, seconds } from "../format.js";
 
 const SHORTEST_STEP = 500;
 const MOST_STEPS = 120;
@@ -45,10 +45,13 @@ export function timeSplit(counters) {
 /** Name the bottleneck in one plain sentence. */
 export function bottleneck(job) {
   if (job.state === "pending")
-    return job.waiting_for ? `It waits: ${lower(job.waiting_for)}` : "It waits for a worker.";
+    return job.waiting_for ? `It waits: ${lower(job.waiting_for)}.` : "It waits for a worker.";
   if (job.state === "paused") return "It rests until it is resumed.";
-  if (job.state === "cancelled" && !job.counters.rows_computed)
+  if (job.state === "cancelled") {
+    const rows = job.counters.rows_computed;
+    if (rows) return `It was cancelled when ${count(rows)} rows were computed.`;
     return `It was cancelled before ${job.started_ms ? "anything was computed" : "it began"}.`;
+  }
   if (job.failure) return `It ended in the phase "${job.failure.phase}": ${job.failure.message}`;
   const split = PARTS.map((part) => ({ ...part, value: job.counters[part.name] ?? 0 }));
   const busy = split.reduce((sum, part) => sum + part.value, 0);
@@ -60,8 +63,10 @@ export function bottleneck(job) {
   if (job.finished_ms && !job.counters.rows_planned && !busy) return "There was nothing to compute.";
   if (!busy && job.counters.rows_computed)
     return "Rows are being computed; where the time goes is known once a first fragment is finished.";
+  if (!busy && job.waiting_for) return `It waits: ${lower(job.waiting_for)}.`;
   if (!busy) return "It has only begun; the tasks have not told anything yet.";
-  if (busy < wall / 4)
+  // While it runs, tasks that are not finished have not told their share.
+  if (job.finished_ms && busy < wall / 4)
     return `Starting tasks and planning took most of its ${seconds(wall)}; the work itself took ${seconds(busy)}. Larger jobs use Spark better.`;
   const most = split.reduce((found, part) => (part.value > found.value ? part : found));
   return `${most.advice.replace("most of the time", `${percent(most.value, busy)} of the time`)}`;

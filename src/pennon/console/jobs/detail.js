@@ -5,15 +5,16 @@ import { h, isMarked, put, redraw } from "../dom.js";
 import { bytes, count, moment, percent, seconds } from "../format.js";
 import { nothing, problem, toast } from "../parts/dialogs.js";
 import { progressBar, ratePlot, shareBar } from "../parts/charts.js";
-import { copyButtons } from "../parts/snippets.js";
+import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
+import { factList, scrollingTable } from "../parts/lists.js";
+import { copyButtons, openTable, pythonArguments } from "../parts/snippets.js";
 import { address, go, tableAddress } from "../router.js";
 import { mayWrite } from "../session.js";
+import { describeView } from "../views.js";
 import { bottleneck, ratesOf, timeSplit } from "./bottleneck.js";
 import { progressOf, stateChip } from "./list.js";
-import { scrollingTable } from "../parts/lists.js";
 
 const ENDED = new Set(["done", "failed", "cancelled", "timed_out"]);
-const SHOWN_ERRORS = 20;
 const SHOWN_EVENTS = 500;
 const RETRY_MILLIS = 1000;
 
@@ -43,13 +44,25 @@ class JobView {
   hear(kind, data) {
     if (kind === "progress" || kind === "end") {
       Object.assign(this.job, { state: data.state, counters: data.counters });
-      if (!ENDED.has(data.state)) this.points.push({ at: Date.now(), rows: data.counters.rows_computed ?? 0 });
+      if (!ENDED.has(data.state) && data.state !== "pending")
+        this.points.push({ at: Date.now(), rows: data.counters.rows_computed ?? 0 });
       return;
     }
     this.events.push(data);
+    if (kind === "claimed" || kind === "taken_over") {
+      const { worker, attempt } = data.data;
+      Object.assign(this.job, { worker, attempt, started_ms: this.job.started_ms ?? data.at, waiting_for: "" });
+    }
+    if (kind === "waiting") this.job.waiting_for = data.data.reason;
     if (kind === "claimed") this.points.push({ at: data.at, rows: 0 });
     if (kind === "committed") this.committed = (this.committed ?? 0) + (data.data.rows ?? 0);
     if (kind === "committed" && !this.live) this.points.push({ at: data.at, rows: this.committed });
+  }
+
+  /** Ask for the job anew; who worked on it is known from the events only, once it has ended. */
+  async lookAgain(signal) {
+    const { worker } = this.job;
+    this.job = { worker, ...(await call(this.request, signal)) };
   }
 
   /** Return when how many rows were done, also where only the end tells. */
@@ -96,78 +109,48 @@ class JobView {
       this.facts,
       h("div.row", {}, progressBar(done, planned, "Progress"), h("b", {}, planned ? percent(done, planned) : "—")),
       h("p.sentence", {}, bottleneck(job)),
-      h(
-        "dl.facts.two",
-        {},
-        facts(job).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
-      ),
+      factList(facts(job), "dl.facts.two"),
       h("h2", {}, "Where the time goes"),
       shareBar(timeSplit(job.counters), "Time of all tasks"),
     );
     put(this.plot, h("h2", {}, "Rows a second"), ratePlot(ratesOf(this.moments()), "Rows a second"));
-    this.drawErrors(names);
+    this.drawErrors();
     put(this.log, h("h2", {}, "Events"), eventTable(this.events));
   }
 
-  drawErrors(names) {
-    const { job } = this;
-    if (!this.errors?.length) {
+  drawErrors() {
+    const { job, errors } = this;
+    const failed = job.counters.rows_failed;
+    if (errors?.records.length) put(this.failed, errorList(errors, this.errorRequest(), errors.home, job.branch));
+    else
       put(
         this.failed,
-        job.counters.rows_failed
-          ? h("p.muted", {}, `${count(job.counters.rows_failed)} rows failed; they are listed when they are committed.`)
-          : null,
+        failed ? h("p.muted", {}, `${count(failed)} rows failed; they are listed when they are committed.`) : null,
       );
-      return;
-    }
-    const columns = ["Row", "Column", "Error", "Message", "Attempt"];
-    const rows = this.errors.map((error) =>
-      h(
-        "tr",
-        {},
-        h(
-          "td",
-          {},
-          h(
-            "a",
-            { href: tableAddress(names, "data", { where: `_rowid = ${error.row_id}`, branch: job.branch }) },
-            `${error.row_id ?? `${error.fragment_id}:${error.row_offset}`}`,
-          ),
-        ),
-        h("td", {}, error.column),
-        h("td.bad", {}, error.error_type),
-        h("td", {}, error.error_message),
-        h("td.number", {}, count(error.attempt)),
-      ),
-    );
-    put(
-      this.failed,
-      h(
-        "div.section-head",
-        {},
-        h("h2", {}, "Rows that failed"),
-        h("span.spring"),
-        copyButtons(() => this.errorRequest(names), "list errors"),
-      ),
-      scrollingTable("Rows that failed", columns, rows),
-      this.errors.length === SHOWN_ERRORS ? h("p.muted.small", {}, `The first ${SHOWN_ERRORS} are shown.`) : null,
-    );
   }
 
-  errorRequest(names) {
+  errorRequest() {
     const { job } = this;
-    return onTable(names, "errors", {
-      job_id: job.job_id,
-      limit: SHOWN_ERRORS,
-      ...(job.branch ? { branch: job.branch } : {}),
-      ...(job.target ? { column: job.target } : {}),
-    });
+    const names = job.table.split("$");
+    const column = job.target ? { column: job.target } : {};
+    const given = pythonArguments({ ...column, job: job.job_id, limit: SHOWN_ERRORS });
+    return onTable(
+      names,
+      "errors",
+      { ...column, job_id: job.job_id, limit: SHOWN_ERRORS, ...(job.branch ? { branch: job.branch } : {}) },
+      `${openTable(names, job.branch)}print(table.errors(${given}))`,
+    );
   }
 
-  /** Ask which rows failed; the columns of a refresh have none of their own. */
+  /** Ask which rows failed; those of a refresh are rows of the view's source. */
   async findErrors(signal) {
-    if (!this.job.counters.rows_failed || this.job.job_type !== "backfill") return;
-    this.errors = (await call(this.errorRequest(this.job.table.split("$")), signal).catch(() => null))?.records ?? null;
+    if (!this.job.counters.rows_failed) return;
+    const names = this.job.table.split("$");
+    const [found, view] = await Promise.all([
+      call(this.errorRequest(), signal).catch(() => null),
+      this.job.job_type === "refresh" ? describeView(names, signal).catch(() => null) : null,
+    ]);
+    if (found) this.errors = { ...found, label: "Rows that failed", home: view?.sources[0].table.split(".") ?? names };
   }
 
   sparkLink() {
@@ -197,7 +180,7 @@ class JobView {
     else if (!ENDED.has(job.state)) offer("Pause", "pause");
     if (!ENDED.has(job.state)) offer("Cancel", "cancel");
     if (ENDED.has(job.state) && job.state !== "done") offer("Retry", "retry");
-    if (ENDED.has(job.state) && job.counters.rows_failed)
+    if (ENDED.has(job.state) && job.counters.rows_failed && job.job_type === "backfill")
       offer("Retry failed rows", "retry", { only_failed: true }, `db.job(${id}).retry(only_failed=True)`);
     return buttons;
   }
@@ -207,7 +190,7 @@ class JobView {
       const answer = await call(request);
       if (answer.retry_of) go(address(["job", answer.job_id]));
       else toast(`${label}: ${answer.status.replace("_", " ")}.`);
-      this.job = await call(this.request);
+      await this.lookAgain();
       this.show();
     } catch (error) {
       toast(error.message, "bad");
@@ -238,7 +221,7 @@ async function listen(view, signal) {
         },
         signal,
       );
-      view.job = await call(view.request, signal);
+      await view.lookAgain(signal);
       await view.findErrors(signal);
       view.show();
       if (ENDED.has(view.job.state)) return;
@@ -280,7 +263,7 @@ function eventTable(events) {
   if (!events.length) return nothing("Nothing has happened yet.", "Events appear here as they happen.");
   const rows = events
     .slice(-SHOWN_EVENTS)
-    .reverse()
+    .toReversed()
     .map((event) =>
       h(
         "tr",

@@ -1,7 +1,7 @@
 /** Small drawings: bars, histograms, lines. Each says in words what it shows. */
 
 import { h, s } from "../dom.js";
-import { count, percent } from "../format.js";
+import { count, percent, seconds } from "../format.js";
 
 /** A bar of shares with a legend. @param {{label: string, value: number, text?: string, kind: string}[]} parts */
 export function shareBar(parts, label) {
@@ -49,6 +49,9 @@ export function progressBar(done, whole, label) {
   );
 }
 
+/** What stands below the two ends of a drawing. */
+const ends = (left, right) => h("div.ends.muted.small", {}, h("span", {}, left), h("span", {}, right));
+
 /** A histogram of values, in bars of the same width. */
 export function histogram(values, label, format = count) {
   if (!values.length) return h("p.muted", {}, "Nothing to draw yet.");
@@ -56,7 +59,7 @@ export function histogram(values, label, format = count) {
   const high = values.reduce((most, value) => Math.max(most, value));
   const buckets = Math.min(24, Math.max(1, new Set(values).size));
   const width = (high - low) / buckets || 1;
-  const counts = new Array(buckets).fill(0);
+  const counts = Array.from({ length: buckets }, () => 0);
   for (const value of values) counts[Math.min(buckets - 1, Math.floor((value - low) / width))] += 1;
   const tallest = Math.max(...counts);
   const step = 480 / buckets;
@@ -75,12 +78,11 @@ export function histogram(values, label, format = count) {
     {},
     s(
       "svg",
-      { viewBox: "0 0 480 130", role: "img", "aria-label": sentence },
+      { viewBox: "0 0 480 112", role: "img", "aria-label": sentence },
       bars,
       s("line.axis", { x1: 0, x2: 480, y1: 110, y2: 110 }),
-      s("text", { x: 0, y: 126 }, format(low)),
-      s("text", { x: 480, y: 126, "text-anchor": "end" }, format(high)),
     ),
+    ends(format(low), format(high)),
     h("figcaption.muted.small", {}, `${sentence}; the tallest bar is ${count(tallest)}.`),
   );
 }
@@ -101,13 +103,12 @@ export function ratePlot(spans, label) {
     {},
     s(
       "svg",
-      { viewBox: "0 0 480 120", role: "img", "aria-label": `${label}: at most ${count(most)} rows a second` },
+      { viewBox: "0 0 480 102", role: "img", "aria-label": `${label}: at most ${count(most)} rows a second` },
       s("path.area", { d: `${path} L480 100 L0 100 Z` }),
       s("path.line", { d: path }),
       s("line.axis", { x1: 0, x2: 480, y1: 100, y2: 100 }),
-      s("text", { x: 0, y: 9 }, `${count(most)} rows/s`),
-      s("text", { x: 480, y: 116, "text-anchor": "end" }, `${((end - start) / 1000).toFixed(0)} s`),
     ),
+    ends(`at most ${count(most)} rows/s`, seconds((end - start) / 1000)),
   );
 }
 

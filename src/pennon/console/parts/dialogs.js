@@ -24,12 +24,16 @@ export function problem(error, retry) {
 /** Show that there is nothing, and what to do. */
 export const nothing = (title, ...advice) => h("div.nothing", {}, h("strong", {}, title), h("p", {}, ...advice));
 
-/** Open a dialog; the returned function closes it. */
+/** Open a dialog; the returned function closes it, and so does going to another page. */
 export function openDialog({ title, body, foot = [], wide = false }) {
   const close = () => dialog.close();
+  const leave = () => {
+    window.removeEventListener("hashchange", close);
+    dialog.remove();
+  };
   const dialog = h(
     "dialog",
-    { class: wide ? "wide" : "", "aria-label": title, onclose: () => dialog.remove() },
+    { class: wide ? "wide" : "", "aria-label": title, onclose: leave },
     h(
       "div.dialog-head",
       {},
@@ -39,6 +43,7 @@ export function openDialog({ title, body, foot = [], wide = false }) {
     h("div.dialog-body", { tabindex: "-1" }, body),
     foot.length ? h("div.dialog-foot", {}, foot) : null,
   );
+  window.addEventListener("hashchange", close);
   document.body.append(dialog);
   dialog.showModal();
   return close;

@@ -36,10 +36,19 @@ export function pythonArguments(given) {
     .join(", ");
 }
 
-export function openTable(names) {
+/** Return what opens a table, on a branch and at a version where one is given. */
+export function openTable(names, branch = "", version = null) {
+  const open = openBy("table = db.open_table", names);
+  if (branch) return `${open}table = table.branches.checkout(${pythonValue(branch)}${version ? `, ${version}` : ""})\n`;
+  return version ? `${open}table.checkout(${version})\n` : open;
+}
+
+export const openView = (names) => openBy("view = db.open_view", names);
+
+function openBy(verb, names) {
   const path = names.slice(0, -1);
   const where = path.length ? `, namespace_path=${pythonValue(path)}` : "";
-  return `table = db.open_table(${pythonValue(names.at(-1))}${where})\n`;
+  return `${verb}(${pythonValue(names.at(-1))}${where})\n`;
 }
 
 /** Return a request as Python: by Pennon's SDK where that has it, else by the standard library. */
@@ -48,9 +57,10 @@ export function asPython(request) {
     return `import os\n\nimport pennon\n\ndb = pennon.connect(${pythonValue(BASE)}, api_key=os.environ.get("PENNON_API_KEY"))\n${request.python}\n`;
   }
   const data = request.body === undefined ? "" : `,\n    data=json.dumps(${pythonValue(request.body)}).encode()`;
+  const kind = request.body === undefined ? "" : `, "content-type": "application/json"`;
   return (
     `import json\nimport os\nfrom urllib.request import Request, urlopen\n\nrequest = Request(\n    ${pythonValue(BASE + request.path)}${data},\n` +
-    `    method=${pythonValue(request.method)},\n    headers={"x-api-key": os.environ.get("PENNON_API_KEY", ""), "accept": "application/json"},\n)\n` +
+    `    method=${pythonValue(request.method)},\n    headers={"x-api-key": os.environ.get("PENNON_API_KEY", ""), "accept": "application/json"${kind}},\n)\n` +
     "with urlopen(request) as answer:\n    print(json.load(answer))\n"
   );
 }
@@ -65,6 +75,8 @@ async function copy(text, what) {
   }
 }
 
+const named = (label) => ({ type: "button", "aria-label": label, title: label });
+
 /** Two small buttons that copy a request. @param {() => import("../api.js").Request} make @param {string} what */
 export function copyButtons(make, what) {
   return h(
@@ -72,13 +84,9 @@ export function copyButtons(make, what) {
     { role: "group", "aria-label": `Copy: ${what}` },
     h(
       "button.quiet.small",
-      { type: "button", "aria-label": `Copy as Python: ${what}`, onclick: () => copy(asPython(make()), "Python") },
+      { ...named(`Copy as Python: ${what}`), onclick: () => copy(asPython(make()), "Python") },
       "Python",
     ),
-    h(
-      "button.quiet.small",
-      { type: "button", "aria-label": `Copy as curl: ${what}`, onclick: () => copy(asCurl(make()), "curl") },
-      "curl",
-    ),
+    h("button.quiet.small", { ...named(`Copy as curl: ${what}`), onclick: () => copy(asCurl(make()), "curl") }, "curl"),
   );
 }

@@ -48,10 +48,12 @@ function queryOf(table, wishes) {
     body.vector = { single_vector: parseVector(wishes.vector) };
     if (wishes.in) body.vector_column = wishes.in;
   } else if (wishes.sort) {
-    body.order_by = [{ column_name: wishes.sort.name, ascending: !wishes.sort.descending }];
+    body.order_by = orderOf(wishes.sort);
   }
   return table.on("query", body, pythonOf(table, wishes));
 }
+
+const orderOf = (sort) => [{ column_name: sort.name, ascending: !sort.descending }];
 
 function parseVector(text) {
   const numbers = text
@@ -64,10 +66,13 @@ function parseVector(text) {
 }
 
 function pythonOf(table, wishes) {
+  const within = (name) => (wishes.in ? `, ${name}=${pythonValue(wishes.in)}` : "");
   let search = "table.search()";
-  if (wishes.search === "text" && wishes.text) search = `table.search(${pythonValue(wishes.text)}, query_type="fts")`;
-  if (wishes.search === "vector" && wishes.vector)
-    search = `table.search([${wishes.vector}]${wishes.in ? `, vector_column_name=${pythonValue(wishes.in)}` : ""})`;
+  if (wishes.search === "text" && wishes.text)
+    search = `table.search(${pythonValue(wishes.text)}, query_type="fts"${within("fts_columns")})`;
+  else if (wishes.search === "vector" && wishes.vector)
+    search = `table.search(${pythonValue(parseVector(wishes.vector))}${within("vector_column_name")})`;
+  else if (wishes.sort) search += `.order_by(${pythonValue(orderOf(wishes.sort))})`;
   const steps = [
     search,
     wishes.where ? `.where(${pythonValue(wishes.where)})` : "",
@@ -75,8 +80,7 @@ function pythonOf(table, wishes) {
     wishes.offset ? `.offset(${wishes.offset})` : "",
     `.limit(${wishes.size})`,
   ];
-  const checkout = table.version ? `table.checkout(${table.version})\n` : "";
-  return `${table.open}${checkout}print(${steps.join("")}.to_pandas())`;
+  return `${table.open}print(${steps.join("")}.to_pandas())`;
 }
 
 /** @param {import("./page.js").Table} table */
@@ -230,10 +234,8 @@ function controls(table, wishes, show, request) {
         ? fields.filter((field) => isVector(field.type))
         : fields.filter((field) => isText(field.type));
     column.replaceChildren(
-      ...[
-        h("option", { value: "" }, "any column"),
-        ...fit.map((field) => h("option", { value: field.name, selected: field.name === wishes.in }, field.name)),
-      ],
+      h("option", { value: "" }, "any column"),
+      ...fit.map((field) => h("option", { value: field.name, selected: field.name === wishes.in }, field.name)),
     );
     given.placeholder = kind.value === "vector" ? "0.1, 0.2, …" : "words";
     for (const element of [given, column]) element.disabled = !kind.value;

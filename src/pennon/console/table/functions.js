@@ -7,8 +7,9 @@ import { askFor, nothing, problem, toast } from "../parts/dialogs.js";
 import { shareBar } from "../parts/charts.js";
 import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
 import { address, go } from "../router.js";
+import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
+import { aboutFunction } from "./about.js";
 import { flatten } from "./schema.js";
-import { listTable } from "../parts/lists.js";
 
 const AT_ONCE = 5;
 const MODES = [
@@ -28,6 +29,12 @@ export function filledColumns(fields) {
 /** @param {import("./page.js").Table} table */
 export async function functionsTab(table) {
   const columns = filledColumns(table.fields);
+  if (!columns.length && table.view)
+    return nothing(
+      "No function was added to this view.",
+      h("a", { href: table.link("view") }, "What makes its rows"),
+      " is told with the view itself.",
+    );
   if (!columns.length) {
     return nothing(
       "No function fills a column of this table.",
@@ -63,12 +70,12 @@ function fillWhenSeen(table, cards) {
 }
 
 async function fillCard(table, { path, field, place }) {
-  const at = { column: path, ...(table.branch ? { branch: table.branch } : {}) };
-  const ask = table.on("column_state", at, `${table.open}print(table.column_state(${pythonValue(path)}))`);
+  const at = { column: path };
+  const ask = table.onBranch("column_state", at, `${table.open}print(table.column_state(${pythonValue(path)}))`);
   try {
     const [state, made] = await Promise.all([
       call(ask, table.signal),
-      call(table.on("column_function", at), table.signal),
+      call(table.onBranch("column_function", at), table.signal),
     ]);
     put(
       place,
@@ -112,93 +119,35 @@ async function fillCard(table, { path, field, place }) {
               {
                 type: "button",
                 "aria-label": `Errors of ${path}`,
-                onclick: (event) => showErrors(table, at, event.target),
+                "aria-expanded": "false",
+                onclick: (event) => toggleErrors(table, at, event.target),
               },
               "Errors",
             )
           : null,
       ),
-      about(made),
+      aboutFunction(made),
     );
   } catch (error) {
     if (!table.signal.aborted) put(place, h("h2", {}, path), problem(error));
   }
 }
 
-function about(made) {
-  const facts = [
-    ["Function", made.name],
-    ["Kind", made.kind],
-    ["Inputs", made.inputs.join(", ") || "none"],
-    ["Version", made.version || "—"],
-    ["Digest", made.digest],
-    ["Python", made.python ?? "—"],
-    [
-      "Packages",
-      Object.entries(made.packages)
-        .map(([name, version]) => `${name} ${version}`)
-        .join(", ") || "—",
-    ],
-    ["When it fails", made.options?.error_policy?.on_error ?? "—"],
-    ["Fills itself", made.auto_backfill ? "yes" : "no"],
-  ];
-  const source = made.expression ?? made.source;
-  return [
-    source
-      ? h("pre.code", { tabindex: "0", "aria-label": `Source of ${made.name}` }, source)
-      : h("p.muted", {}, "The source text was not packed with this function."),
-    h(
-      "details",
-      {},
-      h("summary", {}, "About the function"),
-      h(
-        "dl.facts",
-        {},
-        facts.map(([name, value]) => [h("dt", {}, name), h("dd.wrap", {}, value)]),
-      ),
-    ),
-  ];
-}
-
-async function showErrors(table, at, button) {
-  const request = table.on(
+/** Show the errors of a column below its state, or hide them again. */
+async function toggleErrors(table, at, button) {
+  const open = button.getAttribute("aria-expanded") === "true";
+  button.setAttribute("aria-expanded", String(!open));
+  if (open) {
+    button.closest(".bar").nextElementSibling.remove();
+    return;
+  }
+  const request = table.onBranch(
     "errors",
-    { ...at, limit: 20 },
-    `${table.open}print(table.errors(${pythonValue(at.column)}))`,
+    { ...at, limit: SHOWN_ERRORS },
+    `${table.open}print(table.errors(${pythonValue(at.column)}, limit=${SHOWN_ERRORS}))`,
   );
-  const { records, truncated } = await call(request);
-  const rows = records.map((error) =>
-    h(
-      "tr",
-      {},
-      h(
-        "td",
-        {},
-        h(
-          "a",
-          { href: table.link("data", { where: `_rowid = ${error.row_id}` }) },
-          String(error.row_id ?? error.row_offset),
-        ),
-      ),
-      h("td.bad", {}, error.error_type),
-      h("td", {}, error.error_message),
-    ),
-  );
-  button.closest(".bar").after(
-    h(
-      "div.scroll",
-      { tabindex: "0", role: "region", "aria-label": `Errors of ${at.column}` },
-      h(
-        "div.section-head",
-        {},
-        h("b", {}, truncated ? "The first 20 errors" : "Errors"),
-        h("span.spring"),
-        copyButtons(() => request, "list errors"),
-      ),
-      listTable(["Row", "Error", "Message"], rows),
-    ),
-  );
-  button.disabled = true;
+  const found = { ...(await call(request)), label: `Errors of ${at.column}` };
+  button.closest(".bar").after(h("div", {}, errorList(found, request, table.names, table.branch)));
 }
 
 function backfill(table, column) {
@@ -217,9 +166,9 @@ function backfill(table, column) {
   const request = (values) => {
     const { timeout_seconds: timeout, ...rest } = values;
     const given = pythonArguments({ ...rest, ...(timeout ? { timeout } : {}) });
-    return table.on(
+    return table.onBranch(
       "backfill_column",
-      { column, ...values, ...(table.branch ? { branch: table.branch } : {}) },
+      { column, ...values },
       `${table.open}table.backfill(${pythonValue(column)}${given ? `, ${given}` : ""})`,
     );
   };

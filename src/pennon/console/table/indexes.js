@@ -5,8 +5,9 @@ import { h } from "../dom.js";
 import { bytes, count, isText, isVector, percent } from "../format.js";
 import { askFor, nothing, toast } from "../parts/dialogs.js";
 import { progressBar } from "../parts/charts.js";
-import { copyButtons } from "../parts/snippets.js";
+import { copyButtons, pythonValue } from "../parts/snippets.js";
 import { scrollingTable } from "../parts/lists.js";
+import { showAgain } from "../router.js";
 
 const KINDS = [
   ["", "choose for me"],
@@ -46,10 +47,10 @@ function indexTable(table, indexes) {
   const rows = indexes.map((index) => {
     const covered = index.num_indexed_rows ?? 0;
     const whole = covered + (index.num_unindexed_rows ?? 0);
-    const drop = table.on(
+    const drop = table.onBranch(
       `index/${encodeURIComponent(index.index_name)}/drop`,
-      table.branch ? { branch: table.branch } : {},
-      `${table.open}table.drop_index(${JSON.stringify(index.index_name)})`,
+      {},
+      `${table.open}table.drop_index(${pythonValue(index.index_name)})`,
     );
     const remove = () =>
       askFor({
@@ -62,7 +63,7 @@ function indexTable(table, indexes) {
         work: async () => {
           await call(drop);
           toast(`Dropped ${index.index_name}.`);
-          window.dispatchEvent(new HashChangeEvent("hashchange"));
+          showAgain();
         },
       });
     return h(
@@ -121,11 +122,7 @@ function createIndex(table) {
     { name: "name", label: "Name", hint: "By default it follows the column." },
   ];
   const request = (values) =>
-    table.on("create_index", {
-      ...values,
-      index_type: values.index_type ?? kindFor(values.column),
-      ...(table.branch ? { branch: table.branch } : {}),
-    });
+    table.onBranch("create_index", { ...values, index_type: values.index_type ?? kindFor(values.column) });
   askFor({
     title: "Create index",
     verb: "Create",
@@ -134,7 +131,7 @@ function createIndex(table) {
     work: async (values) => {
       await call(request(values));
       toast(`The index of ${values.column} is being built.`);
-      window.dispatchEvent(new HashChangeEvent("hashchange"));
+      showAgain();
     },
   });
 }

@@ -31,7 +31,9 @@ const TABS = [
  * What the tabs work with.
  * @typedef {{names: string[], branch: string, version: number|null, fields: any[], described: any, view: any,
  *   writable: boolean, params: URLSearchParams, signal: AbortSignal, at: object, link: (tab: string, params?: object) => string,
- *   on: (verb: string, body?: object, python?: string) => import("../api.js").Request, open: string}} Table
+ *   on: (verb: string, body?: object, python?: string) => import("../api.js").Request,
+ *   onBranch: (verb: string, body?: object, python?: string) => import("../api.js").Request,
+ *   branches: Record<string, {parentBranch?: string, parentVersion: number}>, open: string}} Table
  */
 
 /** Show a table. */
@@ -40,12 +42,8 @@ export async function tablePage(route, signal) {
   const branch = route.params.get("branch") ?? "";
   const version = Number(route.params.get("version")) || null;
   const at = { ...(branch ? { branch } : {}), ...(version ? { version } : {}) };
-  const describe = onTable(
-    names,
-    "describe",
-    { ...at, load_detailed_metadata: true },
-    `${openTable(names)}print(table.schema)`,
-  );
+  const open = openTable(names, branch, version);
+  const describe = onTable(names, "describe", { ...at, load_detailed_metadata: true }, `${open}print(table.schema)`);
   const [described, branches, view] = await Promise.all([
     call(describe, signal),
     call(onTable(names, "branches/list"), signal).catch(() => ({ branches: {} })),
@@ -65,7 +63,9 @@ export async function tablePage(route, signal) {
     signal,
     branches: branches.branches,
     on: (verb, body = {}, python = undefined) => onTable(names, verb, body, python),
-    open: openTable(names),
+    onBranch: (verb, body = {}, python = undefined) =>
+      onTable(names, verb, { ...body, ...(branch ? { branch } : {}) }, python),
+    open,
     link: (tab, params = {}) => tableAddress(names, tab, { branch, version: version ?? "", ...params }),
   };
   const tabs = [...TABS, ...(view ? [["view", "View", viewTab]] : [])];

@@ -3,6 +3,7 @@
 import { h, settle } from "../dom.js";
 import { count, typeText } from "../format.js";
 import { nothing, openDialog } from "../parts/dialogs.js";
+import { factList } from "../parts/lists.js";
 import { copyButtons } from "../parts/snippets.js";
 import { virtualList } from "../parts/virtual.js";
 
@@ -36,7 +37,6 @@ export function schemaTab(table) {
   }
   search.addEventListener("input", settle(show, 80));
   show();
-  const metadata = Object.entries(table.described.metadata ?? {});
   return [
     h(
       "div.bar",
@@ -51,16 +51,12 @@ export function schemaTab(table) {
     ),
     list.element,
     h("h2", {}, "Table"),
-    h(
-      "dl.facts",
-      {},
-      [
-        ["Location", table.described.location],
-        ["Versions are managed by", table.described.managed_versioning ? "Pennon" : "the folder itself"],
-        ...Object.entries(table.described.properties ?? {}),
-        ...metadata,
-      ].map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value ?? "—"))]),
-    ),
+    factList([
+      ["Location", table.described.location],
+      ["Versions are managed by", table.described.managed_versioning ? "Pennon" : "the folder itself"],
+      ...Object.entries(table.described.properties ?? {}),
+      ...Object.entries(table.described.metadata ?? {}),
+    ]),
   ];
 }
 
@@ -108,13 +104,14 @@ function drawField(row, closed, show) {
       field.name,
     ),
     h("span.type", {}, typeText(field.type)),
-    h("span.muted.small", {}, field.nullable ? "" : "not null"),
+    field.nullable ? null : h("span.muted.small", {}, "not null"),
     kindOf(field),
     metadata.length
       ? h(
           "button.quiet.small",
           { type: "button", "aria-label": `Metadata of ${path}`, onclick: () => showMetadata(path, metadata) },
-          `metadata (${metadata.length})`,
+          h("span.wordy", {}, "metadata "),
+          `(${metadata.length})`,
         )
       : null,
   );
@@ -129,10 +126,6 @@ function kindOf(field) {
 function showMetadata(path, metadata) {
   openDialog({
     title: `Metadata of ${path}`,
-    body: h(
-      "dl.facts.one",
-      {},
-      metadata.map(([name, value]) => [h("dt", {}, name), h("dd.wrap", {}, value)]),
-    ),
+    body: factList(metadata, "dl.facts.one"),
   });
 }

@@ -4,12 +4,12 @@ import { call, listAll } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, count } from "../format.js";
 import { histogram } from "../parts/charts.js";
+import { factList } from "../parts/lists.js";
 import { copyButtons } from "../parts/snippets.js";
 
 /** @param {import("./page.js").Table} table */
 export async function statisticsTab(table) {
-  const branch = table.branch ? { branch: table.branch } : {};
-  const ask = table.on("stats", branch, `${table.open}print(table.stats())`);
+  const ask = table.onBranch("stats", {}, `${table.open}print(table.stats())`);
   const list = (token) => table.on("fragments", { ...table.at, ...(token ? { page_token: token } : {}) });
   const [stats, fragments] = await Promise.all([call(ask, table.signal), listAll(list, "fragments", table.signal)]);
   const known = stats.fragment_stats;
@@ -31,11 +31,7 @@ export async function statisticsTab(table) {
       h("span.spring"),
       copyButtons(() => ask, "statistics"),
     ),
-    h(
-      "dl.facts.big",
-      {},
-      facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
-    ),
+    factList(facts, "dl.facts.big"),
     h(
       "div.section-head",
       {},

@@ -4,10 +4,12 @@ import { call, events } from "../api.js";
 import { h } from "../dom.js";
 import { count, moment } from "../format.js";
 import { askFor, toast } from "../parts/dialogs.js";
-import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
-import { address, go, tableAddress } from "../router.js";
+import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
+import { factList, scrollingTable } from "../parts/lists.js";
+import { copyButtons, openView, pythonArguments, pythonValue } from "../parts/snippets.js";
+import { address, go, showAgain, tableAddress } from "../router.js";
 import { onView } from "../views.js";
-import { scrollingTable } from "../parts/lists.js";
+import { aboutFunction } from "./about.js";
 
 const STATES = {
   fresh: "It holds all that its sources hold.",
@@ -15,13 +17,21 @@ const STATES = {
   empty: "It was not filled yet.",
   failed: "Its last refresh failed; it holds what the one before made.",
 };
-const openView = (table) => table.open.replace("table = db.open_table", "view = db.open_view");
 const CHANGES = ["ignore_new", "rebuild", "fail"];
 
 /** @param {import("./page.js").Table} table */
 export async function viewTab(table) {
   const { view, names } = table;
-  const describe = onView(names, "describe", {}, `${openView(table)}print(view.freshness())`);
+  const describe = onView(names, "describe", {}, `${openView(names)}print(view.freshness())`);
+  const askErrors = table.on(
+    "errors",
+    { limit: SHOWN_ERRORS },
+    `${openView(names)}print(view.errors(limit=${SHOWN_ERRORS}))`,
+  );
+  const [functions, errors] = await Promise.all([
+    call(onView(names, "functions"), table.signal),
+    call(askErrors, table.signal),
+  ]);
   const facts = [
     ["Kind", `${view.kind}, computed by ${view.engine}`],
     [
@@ -34,12 +44,9 @@ export async function viewTab(table) {
     ["Schedule", view.schedule ?? "none"],
     ["When a source's schema changes", view.on_schema_change.replace("_", " ")],
     ["Made", moment(view.created_at_millis)],
-    ...Object.entries(view.function ?? {})
-      .filter(([name]) => name !== "source")
-      .map(([name, value]) => [
-        `Function: ${name.replaceAll("_", " ")}`,
-        typeof value === "object" ? JSON.stringify(value) : String(value),
-      ]),
+    ...["partition_by", "partition_by_indexed_column"]
+      .filter((name) => view.function?.[name])
+      .map((name) => [`P${name.slice(1).replaceAll("_", " ")}`, view.function[name]]),
   ];
   return [
     h(
@@ -65,15 +72,20 @@ export async function viewTab(table) {
     h("h2", {}, "Sources"),
     sources(view),
     h("h2", {}, "Query"),
-    h("pre.code", { tabindex: "0", "aria-label": "Query of the view" }, view.query),
-    view.function?.source
-      ? h("pre.code", { tabindex: "0", "aria-label": "Function of the view" }, view.function.source)
-      : null,
-    h(
-      "dl.facts",
-      {},
-      facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    h("pre.code", { tabindex: "0", role: "region", "aria-label": "Query of the view" }, view.query),
+    functions.functions.map((made) =>
+      h(
+        "section.card.function",
+        { "aria-label": `Function ${made.name}` },
+        h("div.section-head", {}, h("h2", {}, made.name), h("span.muted", {}, `makes ${made.columns.join(", ")}`)),
+        aboutFunction(made),
+      ),
     ),
+    errors.records.length
+      ? errorList({ ...errors, label: "Rows that failed" }, askErrors, view.sources[0].table.split("."))
+      : null,
+    h("h2", {}, "About the view"),
+    factList(facts),
   ];
 }
 
@@ -101,7 +113,7 @@ function sources(view) {
           ? "pinned"
           : behind === null
             ? "—"
-            : behind
+            : behind && view.state !== "fresh"
               ? `${count(behind)} ${behind === 1 ? "version" : "versions"} behind`
               : "up to date",
       ),
@@ -132,7 +144,7 @@ function refresh(table) {
     { name: "cascade", label: "Refresh the views it reads first", kind: "flag" },
   ];
   const request = (values) =>
-    onView(table.names, "refresh", values, `${openView(table)}view.refresh(${pythonArguments(values)})`);
+    onView(table.names, "refresh", values, `${openView(table.names)}view.refresh(${pythonArguments(values)})`);
   askFor({
     title: `Refresh ${table.names.at(-1)}`,
     verb: "Refresh",
@@ -195,7 +207,7 @@ function alter(table) {
     const given = Object.entries(body)
       .map(([name, value]) => `${name}=${pythonValue(value)}`)
       .join(", ");
-    return onView(table.names, "alter", body, `${openView(table)}view.alter(${given})`);
+    return onView(table.names, "alter", body, `${openView(table.names)}view.alter(${given})`);
   };
   askFor({
     title: "Keep it up to date",
@@ -205,7 +217,7 @@ function alter(table) {
     work: async (values) => {
       await call(request(values));
       toast("Saved.");
-      window.dispatchEvent(new HashChangeEvent("hashchange"));
+      showAgain();
     },
   });
 }
@@ -213,7 +225,7 @@ function alter(table) {
 function drop(table) {
   const fields = [{ name: "cascade", label: "Drop the views over it, too", kind: "flag" }];
   const request = (values) =>
-    onView(table.names, "drop", values, `${openView(table)}view.drop(${pythonArguments(values)})`);
+    onView(table.names, "drop", values, `${openView(table.names)}view.drop(${pythonArguments(values)})`);
   askFor({
     title: `Drop ${table.names.at(-1)}`,
     verb: "Drop view",

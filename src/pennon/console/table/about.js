@@ -1,0 +1,28 @@
+/** A function: the text it was written as, and what is known of it. */
+
+import { h } from "../dom.js";
+import { factList } from "../parts/lists.js";
+
+/** @param {any} made a function as the server describes it */
+export function aboutFunction(made) {
+  const packages = Object.entries(made.packages).map(([name, version]) => `${name} ${version}`);
+  const facts = [
+    ["Function", made.name],
+    ["Kind", made.kind],
+    ["Inputs", made.inputs.join(", ") || "none"],
+    ["Columns", made.columns.join(", ")],
+    ["Version", made.version || "—"],
+    ["Digest", made.digest],
+    ["Python", made.python ?? "—"],
+    ["Packages", packages.join(", ") || "—"],
+    ["When it fails", made.options?.error_policy?.on_error ?? "—"],
+  ];
+  if (made.auto_backfill !== undefined) facts.push(["Fills itself", made.auto_backfill ? "yes" : "no"]);
+  const source = made.expression ?? made.source;
+  return [
+    source
+      ? h("pre.code", { tabindex: "0", role: "region", "aria-label": `Source of ${made.name}` }, source)
+      : h("p.muted", {}, "The source text was not packed with this function."),
+    h("details", {}, h("summary", {}, "About the function"), factList(facts)),
+  ];
+}
