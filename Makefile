@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than the cores of a small machine: the tests of jobs, which one process runs, mostly wait for Spark.
+# One more than the cores of a small machine: tests often wait for a server or for Spark.
 WORKERS ?= 3
 PYTEST_ARGS ?=
 # The programs among the files in benchmarks/; the others are parts of them.
@@ -35,13 +35,14 @@ demo: setup ## Start a server with sample tables and walk through it
 ##@ Check
 
 test: setup lint ## Lint, then run all tests but the long ones (WORKERS=3, PYTEST_ARGS=...)
-	$(BIN)/pytest tests -n $(WORKERS) --dist loadgroup -m "not long" $(PYTEST_ARGS)
+	$(BIN)/pytest tests -n $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 lint: setup ## Check style, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard src tests benchmarks scripts)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/oxlint src/pennon/console
 
 format: setup ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
@@ -61,7 +62,7 @@ bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
 
 docs: setup ## Build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "The site is in site/; open site/index.html, or run $(BIN)/mkdocs serve to search it."
+	@echo "The site is in site/; open site/index.html."
 
 lock: ## Resolve all dependencies anew into requirements/dev.txt
 	@$(PYTHON) -m scripts.lock

@@ -9,13 +9,17 @@ import pytest
 from scripts.postgres_binaries import find_postgres
 
 from tests.support.components import unavailable
+from tests.support.portions import Portions, turn_of
 from tests.support.postgres import PostgresServer
 from tests.support.rest import RestClient
 from tests.support.s3 import S3Root, S3Server
 from tests.support.server import PennonProcess
+from tests.support.spark import WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from xdist.remote import Producer
 
 CHAOS = Path(__file__).parent / "chaos"
 
@@ -33,9 +37,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: turn_of(item.nodeid))
     for item in items:
         if item.path.is_relative_to(CHAOS):
             item.add_marker("chaos")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Portions:
+    return Portions(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +96,13 @@ def pennon_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonPr
         yield server
 
 
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+    """A Pennon with a worker whose Spark is warm; tests that use it are of one portion, so that it is started once."""
+    with PennonProcess(tmp_path_factory.mktemp("filled"), env=WORKER) as server:
+        yield server
+
+
 @pytest.fixture
 def http(pennon_server: PennonProcess) -> Iterator[RestClient]:
     """A client of the shared Pennon."""
@@ -94,26 +111,12 @@ def http(pennon_server: PennonProcess) -> Iterator[RestClient]:
 
 
 @pytest.fixture
-def start_pennon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartPennon]:
-    """A function that starts servers; all are stopped when the test ends."""
-    started: list[PennonProcess] = []
+def start_pennon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StartPennon:
+    """A function that starts servers; all are stopped when the test ends, before the fixtures that they may use."""
 
     def start(*arguments: str, directory: Path | None = None, env: Mapping[str, str] | None = None) -> PennonProcess:
         server = PennonProcess(directory or tmp_path_factory.mktemp("pennon"), *arguments, env=env)
-        started.append(server)
+        request.node.addfinalizer(server.close)
         return server.start()
 
-    yield start
-    _close_all(started)
-
-
-def _close_all(servers: list[PennonProcess]) -> None:
-    """Close every server, even when one of them does not stop as it should, and then say so."""
-    errors: list[Exception] = []
-    for server in servers:
-        try:
-            server.close()
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise ExceptionGroup("servers that did not stop", errors)
+    return start

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.crashing import Mortal
+from tests.chaos.fill_storm import TASKS
 from tests.clients.lakes import Lake, s3_arguments
 from tests.support.server import PennonProcess
+from tests.support.spark import WORKER
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 #: Returns a running server that can be killed from within, by the kind of its catalog and storage.
 FindMortal = Callable[[str], Mortal]
+STORMY = {
+    **WORKER,
+    "PENNON_JOB_LEASE_SECONDS": "4",
+    "PENNON_CHECKPOINT_SECONDS": "0",
+    "PENNON_SPARK_MASTER": f"local[{TASKS},4]",
+}
 SQLITE, POSTGRESQL, BUCKET = "sqlite", "postgresql", "postgresql and s3"
 
 
@@ -59,6 +67,13 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     arguments = ["--processes", "1", *database_arguments(request, request.param)]
     with ExitStack() as stack:
         yield [Lake(stack.enter_context(PennonProcess(directory, *arguments))) for _ in range(2)]
+
+
+@pytest.fixture(scope="session")
+def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A server with a worker, for all storms: starting Spark takes long."""
+    with PennonProcess(tmp_path_factory.mktemp("stormy"), env=STORMY) as server:
+        yield Lake(server)
 
 
 @pytest.fixture

@@ -7,32 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.fill_storm import BOLTS, TASKS, forecast, run_storm
-from tests.clients.lakes import Lake
-from tests.support.server import PennonProcess
+from tests.chaos.fill_storm import BOLTS, forecast, run_storm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.xdist_group("spark")
+    from tests.clients.lakes import Lake
 
-WORKER = {
-    "PENNON_WORKERS": "1",
-    "PENNON_WORKER_WARM": "true",
-    "PENNON_JOB_LEASE_SECONDS": "2",
-    "PENNON_CHECKPOINT_SECONDS": "0",
-    "PENNON_SPARK_MASTER": f"local[{TASKS},4]",
-}
 #: Which of the short runs see a process die that takes Spark with it.
 BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",), 17: ("kill_worker",)}
-
-
-@pytest.fixture(scope="module")
-def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A server with a worker, for all storms: starting Spark takes long."""
-    with PennonProcess(tmp_path_factory.mktemp("stormy"), env=WORKER) as server:
-        yield Lake(server)
 
 
 @pytest.mark.parametrize("seed", range(20))

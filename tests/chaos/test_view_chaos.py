@@ -11,28 +11,17 @@ import pytest
 
 import pennon
 from tests.chaos import spark_processes as processes
-from tests.clients.lakes import Lake
 from tests.clients.waiting import wait_until
-from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pennon.client import Job
+    from tests.clients.lakes import Lake
 
-pytestmark = pytest.mark.xdist_group("spark")
-
-WORKER = {"PENNON_WORKERS": "1", "PENNON_WORKER_WARM": "true", "PENNON_JOB_LEASE_SECONDS": "2"}
 ROWS = 120
 GUSTS = ("kill_python", "kill_daemon")
 BOLTS = ("kill_worker", "kill_java")
-
-
-@pytest.fixture(scope="module")
-def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A server with a worker, for all storms: starting Spark takes long."""
-    with PennonProcess(tmp_path_factory.mktemp("stormy-views"), env=WORKER) as server:
-        yield Lake(server)
 
 
 class Storm:

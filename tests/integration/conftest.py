@@ -1,4 +1,4 @@
-"""A server with a worker whose Spark is warm, and Sparks beside that one, shared by all tests that need them."""
+"""Sparks beside the one of a worker, shared by all tests that need them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.server import PennonProcess
-from tests.support.spark import WORKER, ConnectServer, StandaloneCluster
+from tests.support.spark import ConnectServer, StandaloneCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-@pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
-    """A server with one worker; tests that use it are of the group "spark", so that one process starts it."""
-    with PennonProcess(tmp_path_factory.mktemp("filled"), env=WORKER) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,9 @@ A page is followed to the letter: ``python`` blocks share one namespace, ``conso
 an empty folder, and ``pennon serve`` is a real server that goes on running. The ``text`` block after a ``python``
 block is what it prints; the lines after a ``$`` line are what that command prints. In both, ``…`` stands for anything.
 A block after ``<!-- not run: why -->`` is skipped; ``<!-- needs: s3 -->`` puts a real server behind the page's example
-address, and ``<!-- needs: worker -->`` a worker with Spark beside Pennon. ``pennon worker`` is a real one, too.
+address, and ``<!-- needs: worker -->`` a worker with Spark beside Pennon. ``pennon worker`` is a real one, too. Pages
+that need a worker and give ``pennon serve`` no options take turns with one server, whose Spark is warm: each finds it
+empty.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -24,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.clients.waiting import wait_until
+from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.conftest import StartPennon
-    from tests.support.server import PennonProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -53,7 +58,7 @@ _SERVE = re.compile(r"(?:\S*/)?pennon (?P<what>serve|worker)\b(?P<arguments>.*)"
 _EXPORT = re.compile(r"export (?P<name>\w+)=")
 SECONDS = 180
 STOP_SECONDS = 60
-#: Spark starts while the page is still at its beginning.
+ENDED = {"done", "failed", "cancelled", "timed_out"}
 WITH_WORKER = {
     "PENNON_WORKERS": "1",
     "PENNON_WORKER_WARM": "true",
@@ -121,6 +126,8 @@ class Reader:
     replacements: dict[str, str] = field(default_factory=dict)
     #: What the server is told beside what the page says.
     settings: dict[str, str] = field(default_factory=dict)
+    #: An empty server with these settings, which does where the page says nothing of its own.
+    shared: PennonProcess | None = None
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     server: PennonProcess | None = None
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -160,12 +167,15 @@ class Reader:
         return self._shell(command)
 
     def _serve(self, arguments: str) -> str:
-        if self.server is not None:
+        if self.server is not None and self.server is not self.shared:
             self.server.close()
         words = shlex.split(self._here(arguments))
         directory = words.pop(0) if words and not words[0].startswith("-") else "pennon-data"
-        env = {name: value for name, value in os.environ.items() if name.startswith("PENNON_")}
-        self.server = self.start(*words, directory=self.folder / directory, env={**self.settings, **env})
+        env = {name: value for name, value in os.environ.items() if name.startswith("PENNON_") and name != "PENNON_URL"}
+        if self.shared is None or words or env:
+            self.server = self.start(*words, directory=self.folder / directory, env={**self.settings, **env})
+        else:
+            self.server = self.shared
         self.export("PENNON_URL", self.server.url)  # the page's commands need none: its server has the usual port
         return self.server.stdout
 
@@ -224,16 +234,27 @@ def replacements_for(page: str, request: pytest.FixtureRequest) -> dict[str, str
     return replacements
 
 
-def needs_worker(path: Path) -> bool:
-    return "worker" in _NEEDS.findall(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def page_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+    """A server with a worker, for one page after the other."""
+    with PennonProcess(tmp_path_factory.mktemp("pages"), env=WITH_WORKER) as server:
+        yield server
 
 
-def as_parameter(path: Path) -> Any:
-    marks = [pytest.mark.xdist_group("views")] if needs_worker(path) else []
-    return pytest.param(path, marks=marks, id=str(path.relative_to(ROOT)))
+def empty(server: PennonProcess) -> PennonProcess:
+    """Remove all that a server has, also what it tells of earlier jobs."""
+    with RestClient(server.url) as rest:
+        for namespace in rest.get("/v1/namespace/$/list")["namespaces"]:
+            rest.post(f"/v1/namespace/{namespace}/drop", {"behavior": "Cascade"})
+        while tables := rest.get("/v1/namespace/$/table/list")["tables"]:
+            rest.post(f"/v1/table/{tables[0]}/drop", {"cascade": True})
+        wait_until(lambda: {job["state"] for job in rest.post("/v1/jobs/list")["jobs"]} <= ENDED, "no job runs")
+    with contextlib.closing(sqlite3.connect(server.directory / ".pennon" / "catalog.db")) as catalog, catalog:
+        catalog.execute("DELETE FROM jobs")
+    return server
 
 
-@pytest.mark.parametrize("path", list(map(as_parameter, PAGES)))
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_example_of_a_page_runs(
     path: Path,
     request: pytest.FixtureRequest,
@@ -245,8 +266,9 @@ def test_every_example_of_a_page_runs(
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     page = path.read_text(encoding="utf-8")
-    settings = WITH_WORKER if needs_worker(path) else {}
-    reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request), settings)
+    reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request))
+    if "worker" in _NEEDS.findall(page):
+        reader.settings, reader.shared = WITH_WORKER, empty(request.getfixturevalue("page_server"))
     with contextlib.closing(reader):
         for block in blocks_of(page):
             try:

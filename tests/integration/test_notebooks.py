@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 WANTED = {"deduplication", "document-chunking", "images", "text-embeddings"}
 LARGEST_BYTES = 50_000
 
-pytestmark = pytest.mark.xdist_group("views")
-
 
 def test_every_example_is_there() -> None:
     assert {path.stem for path in NOTEBOOKS} == WANTED

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LISTENING = re.compile(r"^Pennon is listening on (?P<url>https?://\S+:(?P<port>\d+))/?\s*$", re.MULTILINE)
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
 
 
 class PennonError(RuntimeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -12,12 +11,10 @@ import pennon
 from pennon.client import ColumnState, JobFailedError, Plan
 from pennon.functions import ErrorPolicy
 from tests.clients.remote.data import COLOURS, new_name, rows
-from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pennon.client import Connection, Table
+    from tests.support.server import PennonProcess
 
 
 class Word(NamedTuple):
@@ -52,12 +49,10 @@ def broken(id: int) -> int:  # noqa: A002
     raise RuntimeError("no good")
 
 
-@pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    """A server with a worker, whose Spark all these tests share."""
-    directory: Path = tmp_path_factory.mktemp("busy")
-    with PennonProcess(directory, env={"PENNON_WORKERS": "1"}) as server:
-        yield pennon.connect(server.url)
+@pytest.fixture
+def busy(spark_server: PennonProcess) -> Connection:
+    """A connection to a server with a worker."""
+    return pennon.connect(spark_server.url)
 
 
 @pytest.fixture

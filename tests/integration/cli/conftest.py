@@ -14,7 +14,7 @@ from tests.support.command import Run, runner
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = 120
+SECONDS = 240
 
 
 class Pennon:
@@ -38,15 +38,21 @@ class Pennon:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    def _run(self, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [sys.executable, "-m", "pennon.cli.main", *map(str, arguments)],
+    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
+        """Start a command whose streams are read as it runs."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pennon.cli", *map(str, arguments)],
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
+
+    def _run(self, arguments: tuple[object, ...]) -> subprocess.CompletedProcess[bytes]:
+        with self.start(*arguments) as process:
+            stdout, stderr = process.communicate(timeout=SECONDS)
+            return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,16 @@ from tests.support.server import PennonProcess
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+    """A server for all tests here, each of which has a table of its own."""
+    with PennonProcess(tmp_path_factory.mktemp("pennon"), "--processes", "2") as running:
+        yield running
+
+
 @pytest.fixture
-def server(start_pennon: StartPennon) -> PennonProcess:
+def mortal(start_pennon: StartPennon) -> PennonProcess:
+    """A server for a test that ends it, or a part of it."""
     return start_pennon("--processes", "2")
 
 
@@ -85,8 +93,8 @@ def test_single_rows_from_many_connections_all_arrive_once(server: PennonProcess
 
 def test_upserts_of_the_same_keys_through_all_processes_leave_one_row_a_key(server: PennonProcess) -> None:
     rows = encode(pa.table({"k": [1, 2, 3], "v": [0, 0, 0]}))
-    assert post(server, "/v1/table/t/create", content=rows, headers=ARROW).status_code == 200
-    path = "/v1/table/t/merge_insert?on=k&when_matched_update_all=true&when_not_matched_insert_all=true"
+    assert post(server, "/v1/table/upserted/create", content=rows, headers=ARROW).status_code == 200
+    path = "/v1/table/upserted/merge_insert?on=k&when_matched_update_all=true&when_not_matched_insert_all=true"
 
     def upsert(number: int) -> int:
         body = encode(pa.table({"k": list(range(1, 11)), "v": [number] * 10}))
@@ -94,28 +102,28 @@ def test_upserts_of_the_same_keys_through_all_processes_leave_one_row_a_key(serv
 
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(upsert, range(16))) == {200}
-    assert post(server, "/v1/table/t/count_rows", json={}).json() == 10
+    assert post(server, "/v1/table/upserted/count_rows", json={}).json() == 10
 
 
 def test_an_index_that_one_process_builds_is_listed_by_all(server: PennonProcess) -> None:
     rows = encode(pa.table({"a": list(range(1000))}))
-    assert post(server, "/v1/table/t/create", content=rows, headers=ARROW).status_code == 200
+    assert post(server, "/v1/table/indexed/create", content=rows, headers=ARROW).status_code == 200
     body = {"column": "a", "index_type": "BTREE"}
-    assert post(server, "/v1/table/t/create_scalar_index", json=body).status_code == 200
+    assert post(server, "/v1/table/indexed/create_scalar_index", json=body).status_code == 200
 
     def is_done() -> bool:
-        listed = post(server, "/v1/table/t/index/list", json={}).json()["indexes"]
+        listed = post(server, "/v1/table/indexed/index/list", json={}).json()["indexes"]
         return [index["status"] for index in listed] == ["done"]
 
     wait_until(is_done)
     assert all(is_done() for _ in range(10))
 
 
-def test_a_process_that_dies_is_replaced(server: PennonProcess) -> None:
-    before = children_of(server.pid)
+def test_a_process_that_dies_is_replaced(mortal: PennonProcess) -> None:
+    before = children_of(mortal.pid)
     os.kill(min(before), signal.SIGKILL)
-    wait_until(lambda: len(children_of(server.pid) - before) == 1 and len(children_of(server.pid)) == 2)
-    wait_until(lambda: all(_is_up(server) for _ in range(10)))
+    wait_until(lambda: len(children_of(mortal.pid) - before) == 1 and len(children_of(mortal.pid)) == 2)
+    wait_until(lambda: all(_is_up(mortal) for _ in range(10)))
 
 
 def _is_up(server: PennonProcess) -> bool:
@@ -125,15 +133,15 @@ def _is_up(server: PennonProcess) -> bool:
         return False
 
 
-def test_all_processes_end_with_the_one_that_started_them(server: PennonProcess) -> None:
-    children = children_of(server.pid)
-    server.kill()
+def test_all_processes_end_with_the_one_that_started_them(mortal: PennonProcess) -> None:
+    children = children_of(mortal.pid)
+    mortal.kill()
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
-def test_a_server_told_to_stop_ends_all_its_processes_and_reports_success(server: PennonProcess) -> None:
-    children = children_of(server.pid)
-    assert server.stop() == 0
+def test_a_server_told_to_stop_ends_all_its_processes_and_reports_success(mortal: PennonProcess) -> None:
+    children = children_of(mortal.pid)
+    assert mortal.stop() == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
