@@ -10,10 +10,13 @@ from urllib.parse import unquote, urlsplit
 
 from pennon.catalog import open_database
 from pennon.catalog.schema import SchemaError, latest_version, migrate, schema_version
+from pennon.cli.exits import CommandError, Exit
 from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
+
+_CONNECT_SECONDS = 5
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -36,6 +39,33 @@ def place_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def why_unreachable(url: str) -> str | None:
+    """Say why PostgreSQL does not let us in, if it does not: by connecting once, for a pool would try for long."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        return None
+    import psycopg
+
+    try:
+        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
+    except psycopg.Error as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+@contextmanager
+def open_database_of(settings: Settings) -> Iterator[Database]:
+    """Open the database that settings name, whatever its schema."""
+    reason = why_unreachable(settings.database_url)
+    if reason is not None:
+        place = place_of(settings.database_url)
+        raise CommandError(f"{place}: {reason}. Start the database, or correct --database.", Exit.UNREACHABLE)
+    database = open_database(settings.database_url, pool_size=1)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
 @contextmanager
 def open_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
     """Open the catalog that settings name, with the schema this Pennon works with.
@@ -47,12 +77,9 @@ def open_catalog(settings: Settings, *, create: bool = False) -> Iterator[Databa
             f"There is no catalog at {place_of(settings.database_url)}; name its folder with --directory or its "
             "database with --database."
         )
-    database = open_database(settings.database_url, pool_size=1)
-    try:
+    with open_database_of(settings) as database:
         _require_current(database, create=create)
         yield database
-    finally:
-        database.close()
 
 
 def _require_current(database: Database, *, create: bool) -> None:

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import latest_version, schema_version
-from pennon.cli.catalog import is_missing, place_of, sqlite_file
+from pennon.cli.catalog import is_missing, place_of, why_unreachable
 from pennon.cli.options import PLACE_SETTINGS, with_settings
 from pennon.cli.output import Form, FormOption, show
 from pennon.core.clock import now_millis
@@ -39,7 +39,6 @@ _SPARK_SERIES = "4"
 _SPARK_PACKAGES = ("pandas", "pyarrow", "pylance")
 _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
-_CONNECT_SECONDS = 5
 _SKEW_SECONDS = 5.0
 _LONGEST_REASON = 240
 
@@ -238,19 +237,12 @@ def _admit(settings: Settings) -> Patient:
     if is_missing(settings):
         return Patient(settings)
     try:
-        if sqlite_file(settings.database_url) is None:
-            _knock(settings.database_url)
+        trouble = why_unreachable(settings.database_url)
+        if trouble is not None:
+            return Patient(settings, trouble=trouble)
         return Patient(settings, open_database(settings.database_url, pool_size=1))
     except Exception as error:  # noqa: BLE001 (each driver has errors of its own)
         return Patient(settings, trouble=_reason(error))
-
-
-def _knock(url: str) -> None:
-    """Connect once without a pool: it says at once, and in its own words, why it cannot."""
-    if url.startswith(("postgresql://", "postgres://")):
-        import psycopg
-
-        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
 
 
 def _root(settings: Settings) -> Folder:

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
+from urllib3.exceptions import HTTPError
 
 from pennon.core.errors import status_of
 
@@ -23,13 +24,14 @@ class Exit(enum.IntEnum):
         return code
 
     DONE = 0, "It was done. For `serve` and `worker`: it was told to stop, and did."
-    FAILED = 1, "It could not be done, or a check found something: a FAIL, a due migration, a refused import."
+    FAILED = 1, "It could not be done, a check found something (a FAIL, a due migration), or the reader went away."
     MISUSED = 2, "It was not understood: an unknown flag, a setting that cannot be, or a request that makes no sense."
     NOT_FOUND = 3, "Something that was named is not there: a namespace, table, column, version, tag, branch or job."
     REFUSED = 4, "The state of things does not allow it: a name is taken, a namespace is not empty, and the like."
     NOT_ALLOWED = 5, "The key is missing or wrong, or its role does not suffice."
-    UNREACHABLE = 6, "No server answers at the address, or it is too busy; the same command may succeed later."
+    UNREACHABLE = 6, "No server or database answers, or it is too busy; the same command may succeed later."
     JOB_FAILED = 7, "The job that was waited for failed, timed out or was cancelled."
+    INTERRUPTED = 130, "It was interrupted (Ctrl-C). A job that was waited for goes on."
 
 
 class CommandError(Exception):
@@ -57,11 +59,11 @@ _NEXT_STEPS = {
     ErrorCode.TABLE_NOT_FOUND: "`pennon tables list` shows those there are.",
     ErrorCode.TABLE_TAG_NOT_FOUND: "`pennon tags list TABLE` shows those there are.",
     ErrorCode.TABLE_TAG_ALREADY_EXISTS: "`pennon tags move` moves it.",
+    ErrorCode.TRANSACTION_NOT_FOUND: "`pennon jobs list` shows the jobs there are.",
     ErrorCode.TABLE_VERSION_NOT_FOUND: "`pennon versions list TABLE` shows those there are.",
     ErrorCode.TABLE_COLUMN_NOT_FOUND: "`pennon tables show TABLE` shows its columns.",
     ErrorCode.PERMISSION_DENIED: "Use a key with that role: --api-key, PENNON_API_KEY or a profile.",
     ErrorCode.UNAUTHENTICATED: "Give a key: --api-key, PENNON_API_KEY or a profile; `pennon keys create` makes one.",
-    ErrorCode.SERVICE_UNAVAILABLE: "Check --url, or start a server with `pennon serve`.",
 }
 
 
@@ -72,4 +74,6 @@ def exit_of(error: LanceNamespaceError) -> Exit:
 
 def next_step(error: LanceNamespaceError) -> str:
     """Return what to do about an error, if the command line knows."""
+    if isinstance(error.__cause__, HTTPError):
+        return "Check --url, or start a server with `pennon serve`."
     return _NEXT_STEPS.get(error.code, "")

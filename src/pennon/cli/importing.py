@@ -92,6 +92,8 @@ def import_catalog(
 
 def open_source(source: str, settings: Settings) -> LanceNamespace:
     """Open a directory catalog; on an object store, with the options that the storage root has."""
+    import lance  # noqa: F401 (the published interface would hide in an error of its own that this is missing)
+
     if "://" in source and urlsplit(source).scheme != "file":
         options = {f"storage.{name}": value for name, value in settings.storage_options.items()}
         return connect("dir", {"root": source, **options})

@@ -117,12 +117,16 @@ def follow(job: Job, output: Form) -> None:
     from pennon.client.progress import JobProgress
 
     said = ""
-    with JobProgress() as bar:
-        for now in job.follow():
-            bar.show(now)
-            if output is Form.TABLE and not _seen() and (line := _line(now)) != said:
-                note(line)
-                said = line
+    try:
+        with JobProgress() as bar:
+            for now in job.follow():
+                bar.show(now)
+                if output is Form.TABLE and not _seen() and (line := _line(now)) != said:
+                    note(line)
+                    said = line
+    except KeyboardInterrupt:
+        note(f"The job goes on: `pennon jobs watch {job.id}` follows it, `pennon jobs cancel {job.id}` ends it.")
+        raise
     show(output, _as_data(job), _ending(job))
     if job.state != "done":
         raise typer.Exit(Exit.JOB_FAILED)

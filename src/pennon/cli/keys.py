@@ -83,17 +83,20 @@ def list_keys(settings: Settings, output: FormOption = Form.TABLE) -> None:
 
 @app.command(epilog=examples("pennon keys revoke ada"))
 @with_settings("database", directory="option")
-def revoke(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]) -> None:
+def revoke(
+    settings: Settings,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
+    output: FormOption = Form.TABLE,
+) -> None:
     """Make a key useless from now on."""
     with open_catalog(settings) as database:
-        if database.write(lambda connection: keys.revoke(connection, name)):
-            note(f"The key {name!r} is revoked: it opens nothing from now on.")
-            return
+        revoked = database.write(lambda connection: keys.revoke(connection, name))
         known = {key.name for key in database.read(keys.listing)}
     if name not in known:
         said = f"There is no key named {name!r}.{suggest(name, known)} See `pennon keys list`."
         raise CommandError(said, Exit.NOT_FOUND)
-    note(f"The key {name!r} was revoked before.")
+    said = "is revoked: it opens nothing from now on" if revoked else "was revoked before"
+    show(output, {"name": name, "revoked": True}, f"The key {name!r} {said}.")
 
 
 def parse_duration(text: str) -> int:
@@ -107,7 +110,7 @@ def parse_duration(text: str) -> int:
 def _explain(name: str, role: str, namespace: Identifier, expires_at: int | None, *, first: bool, known: bool) -> None:
     where = "everything" if namespace == ROOT else repr(format_identifier(namespace))
     until = f" until {time_text(expires_at)}" if expires_at else ""
-    note(f"The key {name!r} is a {role} on {where}{until}. Its secret is shown this once:")
+    note(f"The key {name!r} has the role {role} on {where}{until}. Its secret is shown this once:")
     if first:
         note("It is the first key: from now on every request needs one.")
     if not known:

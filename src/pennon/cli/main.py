@@ -30,8 +30,8 @@ from pennon.core.settings import Settings, SettingsError
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 #: Modules that come with the extra "server".
-_SERVER_MODULES = {"cachetools", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
-_SERVER_MODULES |= {"psycopg_pool", "pyarrow", "starlette", "uvicorn", "uvloop"}
+_SERVER_MODULES = {"cachetools", "cronsim", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
+_SERVER_MODULES |= {"psycopg_pool", "sqlglot", "starlette", "uvicorn", "uvloop"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -52,7 +52,10 @@ def pennon(
 @app.command(rich_help_panel="Serve", epilog=examples("pennon serve", "pennon serve my-lake --port 8080"))
 @with_settings()
 def serve(settings: Settings) -> None:
-    """Serve the catalog over HTTP."""
+    """Serve the catalog over HTTP.
+
+    Each option is also an environment variable, as PENNON_PORT is for --port, and a name in the file of --config.
+    """
     from pennon.server.running import configure_logging
     from pennon.server.running import serve as run
 

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pennon.catalog import open_database
 from pennon.catalog.schema import SchemaError, latest_version, migrate, migrations, schema_version
-from pennon.cli.catalog import is_missing, place_of
+from pennon.cli.catalog import is_missing, open_database_of, place_of
 from pennon.cli.options import with_settings
 from pennon.cli.output import Form, FormOption, show
 from pennon.core.settings import Settings
@@ -41,11 +40,8 @@ def _look(settings: Settings) -> tuple[int, list[int]]:
     """Return the schema version of the catalog and the migrations that are due."""
     if is_missing(settings):
         return 0, [number for number, _ in migrations()]
-    database = open_database(settings.database_url, pool_size=1)
-    try:
+    with open_database_of(settings) as database:
         version = schema_version(database)
-    finally:
-        database.close()
     if version > latest_version():
         raise SchemaError(
             f"The catalog has schema version {version}, this Pennon knows {latest_version()}; upgrade Pennon."
@@ -54,8 +50,5 @@ def _look(settings: Settings) -> tuple[int, list[int]]:
 
 
 def _apply(settings: Settings) -> tuple[int, list[int]]:
-    database = open_database(settings.database_url, pool_size=1)
-    try:
+    with open_database_of(settings) as database:
         return schema_version(database), migrate(database)
-    finally:
-        database.close()

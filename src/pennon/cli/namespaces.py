@@ -37,7 +37,7 @@ def describe() -> None:
 def list_namespaces(
     server: Transport,
     parent: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE]", help="Those in this one.", autocompletion=complete_namespaces)
+        str, typer.Argument(metavar="NAMESPACE", help="Those in this one.", autocompletion=complete_namespaces)
     ] = "$",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most namespaces to list.")] = 1000,
     output: FormOption = Form.TABLE,

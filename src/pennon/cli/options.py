@@ -10,12 +10,35 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from pydantic.fields import FieldInfo
 
-from pennon.core.settings import ENV_PREFIX, Settings, load_settings
+from pennon.core.settings import ENV_PREFIX, Settings, SettingsError, load_settings
 
 #: Settings that commands other than ``serve`` need to find the catalog and the tables.
 PLACE_SETTINGS = ("database", "root", "storage_options")
+
+#: Under which headings the help of a command with all settings shows them.
+PANELS: dict[str, tuple[str, ...]] = {
+    "Address": ("host", "port", "processes", "insecure", "keep_alive_seconds", "shutdown_seconds"),
+    "Catalog and storage": (
+        *("database", "database_pool_size", "root", "storage_options", "vend_credentials", "allowed_locations"),
+        *("manage_registered", "discover", "discover_seconds"),
+    ),
+    "Requests": (
+        *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "max_upload_bytes"),
+        *("stream_buffer_bytes", "group_append_bytes", "idempotency_hours", "transaction_days"),
+    ),
+    "Caches": (
+        *("index_cache_bytes", "metadata_cache_bytes", "manifest_cache_bytes", "detail_cache_entries"),
+        "dataset_handles",
+    ),
+    "Jobs": (
+        *("workers", "worker_slots", "worker_poll_seconds", "job_days", "job_attempts", "job_lease_seconds"),
+        *("backfill_batch_rows", "backfill_batch_bytes", "checkpoint_seconds", "remote_checkpoint_seconds"),
+        *("auto_backfill_rows", "auto_backfill_seconds", "auto_refresh_rows", "auto_refresh_seconds"),
+    ),
+    "Spark": ("spark_master", "spark_conf", "clusters", "cluster_seconds", "environment_folder", "worker_warm"),
+    "Log": ("log_level", "log_format"),
+}
 
 
 def flag_name(setting: str) -> str:
@@ -28,21 +51,23 @@ def with_settings(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command flags for settings; it receives the settings in force as its first argument.
 
-    Without names, all settings become flags. The folder and ``--config`` come with them: the folder as the argument
-    ``DIR`` where it is what the command is about, as the option ``--directory`` where the command has other arguments.
+    Without names, all settings become flags, in panels. The folder and ``--config`` come with them: the folder as the
+    argument ``DIR`` where it is what the command is about, as the option ``--directory`` where there are other
+    arguments.
     """
+    panels = {} if names else {name: panel for panel, held in PANELS.items() for name in held}
     chosen = names or tuple(name for name in Settings.model_fields if name != "directory")
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name != "settings"]
-        flags = [_parameter(name, Settings.model_fields[name]) for name in chosen]
+        flags = [_parameter(name, panels.get(name)) for name in chosen]
 
         def run(**values: Any) -> Any:
             config = values.pop("config", None)
             if config is not None:
                 os.environ[f"{ENV_PREFIX}CONFIG"] = str(config)
-            given = {name: _value(values.pop(name)) for name in (*chosen, "directory")}
+            given = {name: _value(name, values.pop(name)) for name in (*chosen, "directory")}
             return command(load_settings(**given), **values)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -72,15 +97,17 @@ def _config() -> inspect.Parameter:
     )
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    flag = flag_name(name)
+def _parameter(name: str, panel: str | None) -> inspect.Parameter:
+    field, flag = Settings.model_fields[name], flag_name(name)
     kind = _flag_type(field.annotation)
     declared = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
     default = field.get_default(call_default_factory=True)
     option = typer.Option(
         declared,
-        help=f"{field.description} ({ENV_PREFIX}{name.upper()})",
+        # Where there are many, the command itself tells the rule, which leaves them room.
+        help=field.description if panel else f"{field.description} ({ENV_PREFIX}{name.upper()})",
         show_default=False if default in (None, {}, []) else str(default),
+        rich_help_panel=panel,
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
@@ -97,10 +124,12 @@ def _flag_type(annotation: Any) -> type:
     return str
 
 
-def _value(text: Any) -> Any:
-    if isinstance(text, str) and text[:1] in "{[":
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
+def _value(name: str, given: Any) -> Any:
+    kind = get_origin(Settings.model_fields[name].annotation)
+    if kind not in (dict, list) or given is None:
+        return given
+    try:
+        return json.loads(given)
+    except ValueError as error:
+        form = '{"name": "value"}' if kind is dict else '["one", "two"]'
+        raise SettingsError(f"{flag_name(name)} is not JSON ({error}); write it as '{form}'.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,10 +87,13 @@ def parse_vector(text: str) -> list[float]:
         except OSError as error:
             raise InvalidInputError(f"--vector names the file {text[1:]!r}: {error.strerror}.") from None
     try:
-        numbers = json.loads(f"[{content.strip().removeprefix('[').removesuffix(']')}]")
-        return [float(number) for number in numbers]
+        numbers = json.loads(content if content.lstrip().startswith("[") else f"[{content}]")
+        vector = [float(number) for number in numbers]
     except (ValueError, TypeError):
-        raise InvalidInputError("--vector is numbers with commas between them: 0.1,0.2 or @FILE.") from None
+        vector = [math.nan]
+    if not all(map(math.isfinite, vector)):
+        raise InvalidInputError("--vector is numbers with commas between them: 0.1,0.2 or @FILE.")
+    return vector
 
 
 def _answer(pieces: Iterator[bytes], output: Form) -> None:

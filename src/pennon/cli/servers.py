@@ -10,7 +10,7 @@ import typer
 from lance_namespace.errors import LanceNamespaceError
 
 from pennon.cli.names import namespace_route, spell
-from pennon.cli.profiles import HERE, choose_server
+from pennon.cli.profiles import HERE, choose_server, read_profiles
 from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT
 from pennon.core.settings import ENV_PREFIX, SettingsError
 
@@ -72,6 +72,14 @@ def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, ask)
 
 
+def complete_profiles(incomplete: str) -> list[str]:
+    """Return the names of profiles that begin as what was typed."""
+    try:
+        return [name for name in read_profiles() if name.startswith(incomplete)]
+    except SettingsError:
+        return []
+
+
 def _complete(context: typer.Context, incomplete: str, ask: Callable[[Transport], Iterable[str]]) -> list[str]:
     flags = {name: context.params.get(name) for name in _FLAGS}
     try:
@@ -84,7 +92,12 @@ def _complete(context: typer.Context, incomplete: str, ask: Callable[[Transport]
 
 def _flag(name: str) -> inspect.Parameter:
     meaning, default = _FLAGS[name]
-    option = typer.Option(f"--{name.replace('_', '-')}", help=meaning, show_default=default)
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=meaning,
+        show_default=default,
+        autocompletion=complete_profiles if name == "profile" else None,
+    )
     kind = Annotated[str | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 

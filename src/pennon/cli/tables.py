@@ -42,7 +42,7 @@ def list_tables(
     server: Transport,
     namespace: Annotated[
         str | None,
-        typer.Argument(metavar="[NAMESPACE]", help="Only those right in this one.", autocompletion=complete_namespaces),
+        typer.Argument(metavar="NAMESPACE", help="Only those right in this one.", autocompletion=complete_namespaces),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most tables to list.")] = 1000,
     output: FormOption = Form.TABLE,

@@ -68,7 +68,7 @@ def restore(
 def delete(
     server: Transport,
     table: TableArgument,
-    ranges: Annotated[list[str], typer.Argument(metavar="VERSION...", help="Versions: 3, or from 1 to 8 as 1-8.")],
+    ranges: Annotated[list[str], typer.Argument(metavar="VERSION", help="Versions: 3, or from 1 to 8 as 1-8.")],
     branch: BranchOption = None,
     yes: YesOption = False,
     output: FormOption = Form.TABLE,

@@ -59,7 +59,7 @@ def list_views(
     server: Transport,
     namespace: Annotated[
         str,
-        typer.Argument(metavar="[NAMESPACE]", help="Those right in this one.", autocompletion=complete_namespaces),
+        typer.Argument(metavar="NAMESPACE", help="Those right in this one.", autocompletion=complete_namespaces),
     ] = "$",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most views to list.")] = 100,
     output: FormOption = Form.TABLE,

@@ -9,13 +9,18 @@ import sys
 import warnings
 from collections.abc import Callable
 
+from pennon.cli.exits import CommandError, Exit
 from pennon.cli.options import with_settings
-from pennon.core.settings import Settings, SettingsError
+from pennon.core.settings import Settings
 
 
 @with_settings()
 def worker(settings: Settings) -> None:
-    """Carry out jobs from the catalog's queue, on any host that reaches the catalog and the tables."""
+    """Carry out jobs from the catalog's queue, on any host that reaches the catalog and the tables.
+
+    Each option is also an environment variable, as PENNON_WORKER_SLOTS is for --worker-slots, and a name in the file
+    of --config.
+    """
     _quieten()
     from pennon.server.running import configure_logging
 
@@ -28,7 +33,8 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     try:
         import pyspark  # noqa: F401
     except ModuleNotFoundError:
-        raise SettingsError("Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'.") from None
+        said = "Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'."
+        raise CommandError(said, Exit.FAILED) from None
     from pennon.jobs.refreshes import AutoRefresh
     from pennon.jobs.roster import Roster
     from pennon.jobs.triggers import AutoBackfill, Triggers

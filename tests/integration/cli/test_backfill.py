@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tests.support.command import Run
     from tests.support.server import PennonProcess
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @sdk.udf(error_policy=sdk.ErrorPolicy.skip())
 def half(size: str) -> int:

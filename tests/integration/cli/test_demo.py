@@ -14,16 +14,19 @@ import httpx
 import pytest
 
 from tests.support.rest import RestClient
+from tests.support.spark import QUICK_JAVA
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
     from tests.integration.cli.conftest import Pennon
 
 
-SPARK = pytest.mark.xdist_group("spark")
+@pytest.fixture(autouse=True)
+def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo heeds no settings from outside, but Java does."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
 
 
-@SPARK
 def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon: StartPennon) -> None:
     said = pennon("demo", "lake").stdout
     for word in ("orders, teas", "what-if", "opening-day", "Pu-erh", "fixed_size_list"):
@@ -64,12 +67,16 @@ def without(*modules: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; {hide}; from pennon.cli.main import main; main()", "demo", "lake"]
 
 
-def test_it_does_not_touch_a_folder_that_has_such_a_namespace(tmp_path: Path) -> None:
-    command = without("pyspark")
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 0
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 2
-    assert "choose another folder" in again.stderr
+def test_it_does_not_touch_a_folder_that_has_such_a_namespace(
+    pennon: Pennon, tmp_path: Path, start_pennon: StartPennon
+) -> None:
+    server = start_pennon(directory=tmp_path / "lake")
+    with RestClient(server.url) as client:
+        client.post("/v1/namespace/shop/create")
+        server.stop()
+        assert "choose another folder" in pennon("demo", "lake", expect=2).stderr
+        server.start()
+        assert client.get("/v1/namespace/shop/table/list")["tables"] == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,6 @@ def test_without_spark_or_java_it_shows_the_rest(tmp_path: Path, missing: str, s
     assert "joy" not in ended.stdout
 
 
-@SPARK
 def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pennon.cli.main", "demo", str(tmp_path / "lake"), "--keep"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -12,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import StartPennon
     from tests.integration.cli.conftest import Pennon
     from tests.support.command import Run
@@ -24,6 +29,13 @@ TEAS = pa.table(
         "vector": pa.array([[0.9, 0.1], [0.1, 0.9], [0.5, 0.5]], pa.list_(pa.float32(), 2)),
     }
 )
+
+
+class SilentHandler(SimpleHTTPRequestHandler):
+    """The files of a folder, which is what any web server has; without a word in the log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.fixture
@@ -184,10 +196,29 @@ def test_arrow_is_not_written_to_a_terminal(run: Run, shop: str, monkeypatch: py
     assert (ended.code, "terminal" in ended.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("form", ["table", "json", "arrow"])
+def test_a_reader_may_go_away(pennon: Pennon, shop: str, pennon_server: PennonProcess, form: str) -> None:
+    with pennon.start("query", f"{shop}.teas", "-o", form, "--url", pennon_server.url) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.close()
+        assert (command.stderr.read(), command.wait()) == (b"", 1)
+
+
 def test_a_server_that_is_not_there_is_said(run: Run) -> None:
     ended = run("tables", "list", "--url", "http://127.0.0.1:1")
     assert ended.code == 6
     assert "pennon serve" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_server_that_is_none_of_ours_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
+    stranger = ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=str(tmp_path)))
+    threading.Thread(target=stranger.serve_forever, daemon=True).start()
+    ended = run("tables", "list", "--url", f"http://127.0.0.1:{stranger.server_port}")
+    stranger.shutdown()
+    stranger.server_close()
+    assert (ended.code, "check the address" in ended.stderr) == (1, True)
     assert ended.stderr.count("\n") == 1
 
 
@@ -216,6 +247,14 @@ class TestCompletion:
         assert self.complete(run, monkeypatch, "query", shop[:-1]) == [f"{shop}.teas"]
         assert self.complete(run, monkeypatch, "tables", "list", shop[:-1]) == [shop]
         assert "backfill" in self.complete(run, monkeypatch, "back")
+
+    def test_profiles_are_completed(self, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        file = tmp_path / "config" / "pennon" / "profiles.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text('[mine]\nurl = "http://a"\n[theirs]\nurl = "http://b"\n', encoding="utf-8")
+        assert self.complete(run, monkeypatch, "tables", "list", "--profile", "m") == ["mine"]
+        file.write_text("[mine", encoding="utf-8")
+        assert self.complete(run, monkeypatch, "tables", "list", "--profile", "m") == []
 
     def test_without_a_server_nothing_is_completed(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PENNON_URL", "http://127.0.0.1:1")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -14,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.integration.cli.conftest import Pennon
     from tests.support.command import Run
     from tests.support.server import PennonProcess
 
@@ -64,6 +67,22 @@ def test_a_view_of_a_query_from_a_file(run: Run, shop: str, tmp_path: Path) -> N
     job = said(run, "jobs", "show", submitted["job_id"])
     assert (job["state"], job["kind"] if "kind" in job else job["job_type"]) == ("pending", "refresh")
     assert said(run, "views", "show", f"{shop}.counts")["incremental"] is False
+
+
+def test_an_interrupt_ends_the_waiting_and_not_the_job(pennon: Pennon, run: Run, shop: str) -> None:
+    made = ("views", "create", f"{shop}.all", "--source", f"{shop}.teas", "--url", os.environ["PENNON_URL"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+    with pennon.start(*made) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith(b"pending")
+        waiting.send_signal(signal.SIGINT)
+        advice = waiting.stderr.read().decode()
+        assert waiting.wait() == 130
+    job = said(run, "jobs", "list", "--table", f"{shop}.all")[0]
+    assert job["state"] == "pending"
+    assert advice.startswith("The job goes on: ")
+    assert f"`pennon jobs watch {job['job_id']}`" in advice
+    assert advice.count("\n") == 1
 
 
 def test_what_a_view_shows_is_said_once(run: Run, shop: str) -> None:

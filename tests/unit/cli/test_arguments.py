@@ -24,7 +24,7 @@ def test_a_long_vector_comes_from_a_file(tmp_path: Path) -> None:
         parse_vector(f"@{tmp_path / 'none.json'}")
 
 
-@pytest.mark.parametrize("text", ["a,b", "1,,2", "[[1],[2]]", '{"a": 1}', "null"])
+@pytest.mark.parametrize("text", ["a,b", "1,,2", "[[1],[2]]", '{"a": 1}', "null", "[1,2", "1,2]", "NaN,1", "1e999"])
 def test_what_is_no_vector_is_said(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--vector"):
         parse_vector(text)

@@ -17,11 +17,12 @@ def test_an_error_has_the_exit_code_of_its_status(code: ErrorCode) -> None:
 
 
 def test_every_exit_code_has_a_meaning_of_its_own() -> None:
-    assert [int(code) for code in Exit] == list(range(8))
-    assert len({code.meaning for code in Exit}) == 8
+    assert [int(code) for code in Exit] == [*range(8), 130]
+    assert len({code.meaning for code in Exit}) == len(Exit)
     assert all(code.meaning for code in Exit)
 
 
 def test_the_next_step_is_a_command_where_there_is_one() -> None:
     assert "pennon tables list" in next_step(from_error_code(ErrorCode.TABLE_NOT_FOUND, "x"))
+    assert "pennon jobs list" in next_step(from_error_code(ErrorCode.TRANSACTION_NOT_FOUND, "x"))
     assert next_step(from_error_code(ErrorCode.INTERNAL, "x")) == ""

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pennon.cli.options import flag_name, with_settings
-from pennon.core.settings import Settings
+from pennon.cli.options import PANELS, flag_name, with_settings
+from pennon.core.settings import Settings, SettingsError
 
 
 def command(*names: str, **how: Any) -> tuple[typer.Typer, list[Settings]]:
@@ -36,12 +36,20 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENNON_CONFIG", "")
 
 
-def test_every_setting_has_a_flag() -> None:
-    help_text = CliRunner().invoke(command()[0], ["--help"], env={"COLUMNS": "300"}).output
-    for name in Settings.model_fields:
-        if name != "directory":
-            assert flag_name(name) in help_text
-        assert f"PENNON_{name.upper()}" in help_text
+def test_every_setting_has_a_flag_in_one_panel() -> None:
+    help_text = CliRunner().invoke(command()[0], ["--help"], env={"COLUMNS": "80"}).output
+    panels = [name for held in PANELS.values() for name in held]
+    assert sorted([*panels, "directory"]) == sorted(Settings.model_fields)
+    for panel in PANELS:
+        assert f"─ {panel} ─" in help_text
+    for name in panels:
+        assert f" {flag_name(name)} " in help_text
+
+
+def test_where_there_are_few_each_tells_its_environment_variable() -> None:
+    help_text = CliRunner().invoke(command("port", "page_limit")[0], ["--help"], env={"COLUMNS": "300"}).output
+    for name in ("DIRECTORY", "PORT", "PAGE_LIMIT"):
+        assert f"(PENNON_{name})" in help_text
 
 
 def test_the_folder_is_an_argument_where_the_command_is_about_it() -> None:
@@ -68,6 +76,18 @@ def test_collections_are_written_as_json() -> None:
     found = settings_of(command(), "--storage-options", '{"region": "x"}', "--allowed-locations", '["/a", "/b"]')
     assert found.storage_options == {"region": "x"}
     assert found.allowed_locations == ["/a", "/b"]
+
+
+def test_what_is_not_json_is_shown_how_to_be_written() -> None:
+    for flag, form in (("--storage-options", '{"name": "value"}'), ("--allowed-locations", '["one", "two"]')):
+        error = CliRunner().invoke(command()[0], [flag, "{x"]).exception
+        assert isinstance(error, SettingsError)
+        assert flag in str(error)
+        assert form in str(error)
+
+
+def test_brackets_mean_json_only_where_a_collection_is_wanted() -> None:
+    assert settings_of(command(), "--host", "[::1]").host == "[::1]"
 
 
 def test_a_switch_can_be_turned_off() -> None:

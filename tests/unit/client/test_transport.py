@@ -148,7 +148,7 @@ def test_every_code_is_an_error_of_its_class_and_not_repeated(code: ErrorCode) -
 def test_an_answer_that_is_not_pennons_is_quoted(status: int, error: type[Exception]) -> None:
     with (
         ScriptedServer([answer(status, b"<html>somebody else</html>")]) as server,
-        pytest.raises(error, match=rf"{status}: <html>somebody else"),
+        pytest.raises(error, match=rf"{status} .*<html>somebody else"),
     ):
         Transport(server.url).ask("/v1/x")
 
