@@ -49,8 +49,9 @@ class TestTree:
         screen.page.keyboard.press("ArrowDown")  # from "empty" to "shop"
         screen.page.keyboard.press("ArrowRight")
         expect(screen.page.get_by_role("treeitem", name="shop")).to_have_attribute("aria-expanded", "true")
-        for _ in ("best", "cheap", "harvest", "teas"):
+        for name in ("best", "cheap", "harvest", "teas"):
             screen.page.keyboard.press("ArrowDown")
+            expect(screen.page.get_by_role("treeitem", name=name)).to_be_focused()
         screen.page.keyboard.press("Enter")
         expect(screen.page.get_by_role("heading", level=1)).to_have_text("teas")
 

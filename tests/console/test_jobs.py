@@ -44,9 +44,9 @@ class TestBackfill:
     def test_it_is_planned_run_and_followed_to_its_end(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/functions")
         screen.click("Backfill loud")
+        screen.choose("Which rows", "all")
         screen.click("Plan")
         screen.sees("It would compute 119 rows of 3 fragments")
-        screen.choose("Which rows", "all")
         screen.fill("Where", "id < 100")
         python = screen.copied("Copy as Python: backfill")
         assert 'table.backfill("loud", mode="all", where="id < 100")' in python

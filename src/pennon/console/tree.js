@@ -209,7 +209,7 @@ export class Tree {
       return;
     }
     await this.toggle(row.branch);
-    this.list.focus(at);
+    if (this.active === at) this.list.focus(at); // else one has moved on meanwhile
   }
 
   async toggle(branch) {

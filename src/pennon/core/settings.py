@@ -10,9 +10,9 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 
@@ -174,6 +174,12 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")
 
+    @field_validator("database", "root")
+    @classmethod
+    def _can_be_read(cls, address: str | None) -> str | None:
+        urlsplit(address or "")  # raises what is wrong with it
+        return address
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -238,7 +244,8 @@ def load_settings(**flags: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"There is no setting {name!r}.{suggest(name, Settings.model_fields)}") from error
-        raise SettingsError(f"The setting {name!r} is wrong: {first['msg']}.") from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"The setting {name!r} is wrong: {said}.") from error
     except SourceError as error:
         raise SettingsError(f"{error}: maps and lists are written as JSON.") from error
     except ValueError as error:

@@ -154,7 +154,7 @@ def missing_table(connection: Connection, identifier: Identifier) -> NamespaceNo
     parent = identifier[:-1]
     if not namespaces.exists(connection, parent):
         return missing_namespace(parent)
-    hint = suggest(identifier[-1], tables.similar_names(connection, parent))
+    hint = suggest(identifier[-1], tables.similar_names(connection, identifier))
     return TableNotFoundError(f"Table {format_identifier(identifier)!r} does not exist.{hint}")
 
 

@@ -240,12 +240,19 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
 
 
 def _steps(dataset: Any, changes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return alterations as Lance can carry them out: it does not forbid nulls in the commit that changes a type."""
+    """Return alterations as Lance can carry them out.
+
+    The commit that changes types can let columns of these have nulls, and no others; nor can it forbid nulls.
+    """
     changes = [change for change in changes if len(change) > 1]
-    strict = [change["path"] for change in changes if change.get("nullable") is False]
-    if not strict or not any("data_type" in change for change in changes):
+    apart = [
+        change for change in changes if "nullable" in change and not (change["nullable"] and "data_type" in change)
+    ]
+    if not apart or not any("data_type" in change for change in changes):
         return [changes] if changes else []
-    for path in strict:  # looked for first: what fails in the second commit would leave the first one behind
+    for path in [
+        change["path"] for change in apart if not change["nullable"]
+    ]:  # looked for first: what fails in the second commit would leave the first one behind
         quoted = ".".join(f"`{name.replace('`', '``')}`" for name in split_path(path))
         if dataset.count_rows(f"{quoted} IS NULL"):
             raise TableSchemaValidationError(f"The column {path!r} holds nulls.")

@@ -80,6 +80,8 @@ class TestErrors:
             ("max_json_bytes", 1),
             ("database_pool_size", 0),
             ("allowed_locations", "not a list"),
+            ("database", "postgresql://[bad"),
+            ("root", "s3://[bad"),
         ],
     )
     def test_a_wrong_flag_is_named(self, setting: str, value: object) -> None:
