@@ -245,14 +245,11 @@ def _steps(dataset: Any, changes: list[dict[str, Any]]) -> list[list[dict[str, A
     The commit that changes types can let columns of these have nulls, and no others; nor can it forbid nulls.
     """
     changes = [change for change in changes if len(change) > 1]
-    apart = [
-        change for change in changes if "nullable" in change and not (change["nullable"] and "data_type" in change)
-    ]
+    apart = [it for it in changes if "nullable" in it and not (it["nullable"] and "data_type" in it)]
     if not apart or not any("data_type" in change for change in changes):
         return [changes] if changes else []
-    for path in [
-        change["path"] for change in apart if not change["nullable"]
-    ]:  # looked for first: what fails in the second commit would leave the first one behind
+    # Looked for first: what fails in the second commit would leave the first one behind.
+    for path in [change["path"] for change in apart if not change["nullable"]]:
         quoted = ".".join(f"`{name.replace('`', '``')}`" for name in split_path(path))
         if dataset.count_rows(f"{quoted} IS NULL"):
             raise TableSchemaValidationError(f"The column {path!r} holds nulls.")
