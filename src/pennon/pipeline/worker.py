@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.worker")
 
-_HEARTBEAT_SECONDS = 5.0
 _TRIGGER_SECONDS = 1.0
 _BUSY_SECONDS = 5.0
 #: By what the wait of a worker without work grows, and up to how many times the setting.
@@ -86,7 +85,7 @@ class Worker:
         slots = settings.worker_slots
         me = self._roster.register(slots)
         for name, chore, seconds in (
-            ("heartbeat", lambda: self._roster.heartbeat(me, self._busy), _HEARTBEAT_SECONDS),
+            ("heartbeat", lambda: self._roster.heartbeat(me, self._busy), settings.job_lease_seconds),
             ("triggers", self._triggers, _TRIGGER_SECONDS),
         ):
             repeat = partial(self._repeat, name, chore, seconds)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.server.exchange import Exchange
 
-_MOST_ANSWERS = 16_384
+_MOST_ANSWERS = 32_768
 _LARGEST_BYTES = 4096
 
 
