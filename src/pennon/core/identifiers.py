@@ -108,4 +108,4 @@ def common_namespace(tables: Sequence[Identifier]) -> Identifier:
 
 def new_id() -> str:
     """Return a fresh id for a table, transaction or key; later ids sort after earlier ones."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+    return f"{time.time_ns():016x}{secrets.token_hex(8)}"  # within a millisecond, ids would have no order
