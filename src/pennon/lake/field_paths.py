@@ -40,7 +40,12 @@ def split_path(path: str) -> list[str]:
 
 def join_path(segments: Sequence[str]) -> str:
     """Return the path that has these segments."""
-    return ".".join(f"`{name.replace('`', '``')}`" if set(name) & set(".`") else name for name in segments)
+    return ".".join(_quoted(name) if set(name) & set(".`") else name for name in segments)
+
+
+def path_expression(path: str) -> str:
+    """Return the SQL expression of a field, also of one inside of another."""
+    return ".".join(map(_quoted, split_path(path)))
 
 
 def find_field(schema: pa.Schema, path: str) -> pa.Field:
@@ -63,6 +68,10 @@ def has_field(schema: pa.Schema, segments: Sequence[str]) -> bool:
     except TableColumnNotFoundError:
         return False
     return True
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _child_names(kind: Any) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
-    from pennon.lake.folder import Folder
+    from pennon.lake.folder import Folder, StoredFile
     from pennon.lake.places import Places
 
 
@@ -146,8 +146,7 @@ class History:
 
     def _on_storage(self, table: Table, branch: str, number: int) -> Version | None:
         folder = self._places.folder(table.location)
-        names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
-        stored = next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
+        stored = stored_manifest(folder, branch, number)
         if stored is None:
             return None
         try:
@@ -241,6 +240,12 @@ def record(connection: Connection, version: Version) -> bool:
     if inserted and version.branch == MAIN:
         tables.mark_written(connection, version.table_id)
     return inserted
+
+
+def stored_manifest(folder: Folder, branch: str, number: int) -> StoredFile | None:
+    """Return the manifest of a version on storage, by whichever of its two names it is there."""
+    names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
+    return next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
 
 
 def stored_versions(folder: Folder, table_id: str, branch: str) -> list[Version]:

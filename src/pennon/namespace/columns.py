@@ -20,7 +20,7 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json
-from pennon.lake.field_paths import find_field, has_field, join_path, split_path
+from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
 from pennon.lake.writing import check_column_names
@@ -250,8 +250,7 @@ def _steps(dataset: Any, changes: list[dict[str, Any]]) -> list[list[dict[str, A
         return [changes] if changes else []
     # Looked for first: what fails in the second commit would leave the first one behind.
     for path in [change["path"] for change in apart if not change["nullable"]]:
-        quoted = ".".join(f"`{name.replace('`', '``')}`" for name in split_path(path))
-        if dataset.count_rows(f"{quoted} IS NULL"):
+        if dataset.count_rows(f"{path_expression(path)} IS NULL"):
             raise TableSchemaValidationError(f"The column {path!r} holds nulls.")
     types = [{"path": change["path"], "data_type": change["data_type"]} for change in changes if "data_type" in change]
     others = [{key: value for key, value in change.items() if key != "data_type"} for change in changes]

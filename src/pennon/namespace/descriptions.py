@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from lance_namespace import (
@@ -62,15 +62,13 @@ class DescriptionOperations(Operations):
             self.house.history.find(table, MAIN, request.version)
         return TableExistsResponse()
 
-    def lasting(self, request: Any) -> Callable[[], bool] | None:
+    def lasting(self, request: DescribeTableRequest | TableExistsRequest) -> Callable[[], bool] | None:
         """Return what tells, while the catalog stays as it is, whether a table is still what a request was told.
 
         None where that is not told more cheaply than by asking again.
         """
-        if not isinstance(request, DescribeTableRequest | TableExistsRequest) or request.version is not None:
-            return None
         table = self._table(table_id(request))
-        if not table.managed or table.origin == DISCOVERED:
+        if request.version is not None or not table.managed or table.origin == DISCOVERED:
             return None
         if isinstance(request, TableExistsRequest):
             return _always

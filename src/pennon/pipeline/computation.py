@@ -148,7 +148,8 @@ class Computation:
             counters["peak_memory_bytes"] = max(counters.get("peak_memory_bytes", 0), peak)
             self._lease.add(**told)
         errors = [error for answer in answers for error in answer["errors"]]
-        functions = {column: read_envelope(self._contents[reference]) for reference, column in self._made_by()}
+        uses = self._plan.definition.uses()
+        functions = {use.columns[0]: read_envelope(self._contents[use.reference]) for use in uses}
         for error in errors:
             self._collect_error(computed, functions[error["column"]], **error)
 
@@ -253,14 +254,7 @@ class Computation:
         )
 
     def _references(self) -> list[str]:
-        return [reference for reference, _ in self._made_by()]
-
-    def _made_by(self) -> list[tuple[str, str]]:
-        """Return the functions of the view, each with the first column that it makes."""
-        definition = self._plan.definition
-        found = [(function.reference, function.outputs[0][0]) for function in definition.functions]
-        expansion = definition.expansion
-        return found if expansion is None else [*found, (expansion.reference, expansion.outputs[0])]
+        return [use.reference for use in self._plan.definition.uses()]
 
     def _manifest(self) -> str | None:
         """Return what the functions need to be installed; several have to need the same."""

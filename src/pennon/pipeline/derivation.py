@@ -205,6 +205,8 @@ class _Worker:
     # Reading.
 
     def _columns(self, *, keep: bool) -> dict[str, str]:
+        from pennon.lake.field_paths import path_expression
+
         recipe = self._task.recipe
         inputs = [path for work in recipe.functions for path in work.inputs]
         inputs += recipe.chunker[1] if recipe.chunker else ()
@@ -396,10 +398,3 @@ def error_of(
     """Return what a function failed on, a row of the source or a partition of it, as a task tells it."""
     where = {"column": column, "row": row, "partition": partition}
     return {**where, "error_type": kind, "error_message": message, "attempt": attempt}
-
-
-def path_expression(path: str) -> str:
-    """Return the expression of a column, also of one inside of another."""
-    from pennon.lake.field_paths import split_path
-
-    return ".".join(f"`{name}`" for name in split_path(path))

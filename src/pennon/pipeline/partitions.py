@@ -231,7 +231,7 @@ class _Worker:
         """Return the values of a column that belong to a bucket, each with the ids of its rows."""
         import numpy as np
 
-        from pennon.pipeline.derivation import path_expression
+        from pennon.lake.field_paths import path_expression
 
         definition = self._task.definition
         expression = self._columns.get(column) or path_expression(column)

@@ -102,7 +102,7 @@ class Handler:
         )
         reads_body = operation.method != "GET" and not arrow
         raw = await exchange.body(self._largest_json) if reads_body else b""
-        recalled = self._recall.find(exchange, raw) if operation.instant else None
+        recalled = self._recall.find(exchange, raw) if operation.lasting else None
         if recalled is not None:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
@@ -197,8 +197,8 @@ class Handler:
         work = self._work(request, model)
         if operation.instant and self._instant and not self._needs_time(operation, model):
             result = work()
-            if request.principal is EVERYTHING:
-                request.holds = self._namespace.lasting(model)
+            if operation.lasting and request.principal is EVERYTHING:
+                request.holds = self._namespace.lasting(model)  # type: ignore[arg-type]  # as its operation has it
             return result
         return await self.in_thread(work, long=operation.long)
 

@@ -56,6 +56,11 @@ class Operation:
         return self.id in _ON_DATA
 
     @property
+    def lasting(self) -> bool:
+        """Whether the answer may be given again while nothing it tells of has changed."""
+        return self.id in _LASTING
+
+    @property
     def specified(self) -> bool:
         """Whether the operation is one of the specification's; the others first of all serve LanceDB's client."""
         return self.tag not in {"Extension", "Job"}
@@ -87,6 +92,9 @@ _ON_DATA = frozenset(
         "UpdateTableSchemaMetadata",
     }
 )
+
+
+_LASTING = frozenset({"DescribeTable", "TableExists"})
 
 
 def _own(request: Any) -> list[Identifier]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -73,6 +74,15 @@ class Expansion:
 
 
 @dataclass(frozen=True)
+class FunctionUse:
+    """A function of a view: where the view's folder keeps it, what it is given, and the columns that it makes."""
+
+    reference: str
+    inputs: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Definition:
     """What a view is made of."""
 
@@ -99,6 +109,14 @@ class Definition:
     def is_incremental(self) -> bool:
         """Whether each row of the view comes from one row of one source, whatever the other rows are."""
         return self.rebuild_reason is None
+
+    def uses(self) -> Iterator[FunctionUse]:
+        """Return how the view uses functions, in the order of their columns."""
+        for function in self.functions:
+            yield FunctionUse(function.reference, function.inputs, tuple(column for column, _ in function.outputs))
+        if self.expansion is not None:
+            given = self.sources[0].columns if self.expansion.inputs is None else self.expansion.inputs
+            yield FunctionUse(self.expansion.reference, given, self.expansion.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as the catalog keeps it."""

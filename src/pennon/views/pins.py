@@ -12,7 +12,7 @@ from pennon.catalog import tables
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
-from pennon.lake.layout import manifest_name, versions_folder
+from pennon.lake.history import stored_manifest
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
@@ -86,6 +86,5 @@ def _pin_of(ref: Ref) -> Pin | None:
 
 
 def _manifest_size(folder: Folder, version: int, branch: str) -> int | None:
-    names = (manifest_name(version, "V2"), manifest_name(version, "V1"))
-    stored = next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
+    stored = stored_manifest(folder, branch, version)
     return None if stored is None else stored.size

@@ -27,6 +27,15 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def dropped(lake: Lake, name: str) -> Any:
+    """Return a table as a writer holds it that opened it before it was dropped."""
+    lake("CreateNamespace", "a")
+    lake.write(name)
+    stale = lake.open(name)
+    lake("DropTable", name)
+    return stale
+
+
 #: A manifest without a single row tells of the table it was derived from only by the ids that were given so far, and a
 #: root table that is made again has the folder of the one before it.
 UNKNOWABLE = pytest.mark.xfail(strict=True, reason="an empty manifest of a table with the same ids looks the same")
@@ -58,10 +67,7 @@ def test_a_stale_writer_is_refused(lake: Lake, name: str, write: str) -> None:
 
 @pytest.mark.parametrize("name", ["t", "a$t"])
 def test_a_stale_deletion_of_everything_is_known_by_the_ids_given_so_far(lake: Lake, name: str) -> None:
-    lake("CreateNamespace", "a")
-    lake.write(name)
-    stale = lake.open(name)
-    lake("DropTable", name)
+    stale = dropped(lake, name)
     lake.write(name, pa.table({"number": [7, 8, 9]}), max_rows_per_file=2)
     with pytest.raises((OSError, ValueError, RuntimeError)):
         stale.delete("true")
@@ -70,10 +76,7 @@ def test_a_stale_deletion_of_everything_is_known_by_the_ids_given_so_far(lake: L
 
 @pytest.mark.parametrize("name", ["t", "a$t"])
 def test_a_stale_writer_of_a_table_that_is_gone_does_not_bring_it_back(lake: Lake, name: str) -> None:
-    lake("CreateNamespace", "a")
-    lake.write(name)
-    stale = lake.open(name)
-    lake("DropTable", name)
+    stale = dropped(lake, name)
     with pytest.raises((OSError, ValueError, RuntimeError)):
         stale.insert(rows())
     assert lake("ListAllTables").tables == []
@@ -81,10 +84,7 @@ def test_a_stale_writer_of_a_table_that_is_gone_does_not_bring_it_back(lake: Lak
 
 @pytest.mark.parametrize("name", ["t", "a$t"])
 def test_a_stale_writer_of_a_table_that_was_only_declared_again_does_not_write_it(lake: Lake, name: str) -> None:
-    lake("CreateNamespace", "a")
-    lake.write(name)
-    stale = lake.open(name)
-    lake("DropTable", name)
+    stale = dropped(lake, name)
     lake("DeclareTable", name)
     with pytest.raises((OSError, ValueError, RuntimeError)):
         stale.insert(rows())
