@@ -114,6 +114,16 @@ class PostgresServer:
         """Drop a database, and any connection that was left open to it."""
         self._administer(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
+    def interrupt(self) -> None:
+        """Stop the server and keep its files."""
+        if self._process is not None:
+            _end(self._process)
+
+    def resume(self) -> None:
+        """Start an interrupted server again, where it was."""
+        self._process = self._spawn(self._command())
+        self._wait(self._process)
+
     def stop(self) -> None:
         """Stop the server and remove its files."""
         if self._process is not None:
@@ -149,14 +159,7 @@ class PostgresServer:
         """Start the server on a free port; another program may take the port first, so try again then."""
         for attempt in range(1, ATTEMPTS + 1):
             self.port = free_port()
-            settings = [f"--{name}={value}" for name, value in CONFIGURATION.items()]
-            command = [
-                str(self.binaries / "postgres"),
-                "-D",
-                str(self.folder / "data"),
-                f"--port={self.port}",
-            ]
-            self._process = self._spawn([*command, *settings])
+            self._process = self._spawn(self._command())
             try:
                 self._wait(self._process)
                 break
@@ -164,6 +167,10 @@ class PostgresServer:
                 _end(self._process)
                 if attempt == ATTEMPTS:
                     raise
+
+    def _command(self) -> list[str]:
+        settings = [f"--{name}={value}" for name, value in CONFIGURATION.items()]
+        return [str(self.binaries / "postgres"), "-D", str(self.folder / "data"), f"--port={self.port}", *settings]
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until the server answers."""

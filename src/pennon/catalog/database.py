@@ -8,12 +8,18 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, LiteralString, Protocol, TypeVar
 
+from lance_namespace.errors import ServiceUnavailableError
+
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
 
 
 class StillReferencedError(Exception):
     """A row cannot go because others refer to it, or cannot come because what it refers to is gone."""
+
+
+class UnclearOutcomeError(ServiceUnavailableError):
+    """The connection was lost while a transaction was made durable: nobody knows whether it was."""
 
 
 class Connection(Protocol):
@@ -58,13 +64,16 @@ class Database(Protocol):
         """
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Run work in one transaction and return when it is durable; an exception undoes it."""
+        """Run work in one transaction and return when it is durable; an exception undoes it.
+
+        But for ``UnclearOutcomeError``: whoever hears that looks at what is there before doing the work again.
+        """
 
     def defer(self, work: Callable[[Connection], object]) -> None:
         """Run work in a transaction soon, without waiting for it; it is lost if the process dies before."""
 
-    def exclusive(self, name: str) -> AbstractContextManager[None]:
-        """Keep every other process out of a block of the same name."""
+    def exclusive(self, *names: str) -> AbstractContextManager[None]:
+        """Keep every other process out of a block of the same name; several are taken in the order they are given."""
 
     def close(self) -> None:
         """Give back all connections."""

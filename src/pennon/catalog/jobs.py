@@ -60,6 +60,11 @@ class Job:
     retry_of: str | None = None
 
     @property
+    def columns(self) -> frozenset[str]:
+        """What of the table the job works on: beside its target, what is filled with it and before it."""
+        return frozenset({self.target, *self.spec.get("columns", ())})
+
+    @property
     def home(self) -> Identifier:
         """The namespace whose roles decide who sees the job."""
         return self.object[:-1]
@@ -286,16 +291,9 @@ def wake(connection: Connection, job_id: str, now: int) -> None:
 
 
 def is_busy(connection: Connection, job: Job) -> bool:
-    """Tell whether another job works on the same target."""
-    found = connection.one(
-        "SELECT 1 FROM jobs WHERE table_id = ? AND branch = ? AND target = ? AND state IN ('running', 'committing') "
-        "AND id <> ?",
-        job.table_id,
-        job.branch,
-        job.target,
-        job.id,
-    )
-    return found is not None
+    """Tell whether another job works on something that this one is to work on."""
+    others = [other for other in active_on(connection, job.table_id) if other.id != job.id and other.state in HELD]
+    return any(other.branch == job.branch and other.columns & job.columns for other in others)
 
 
 def orphans(connection: Connection, limit: int = 100) -> list[Job]:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
@@ -15,16 +15,24 @@ from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 from psycopg import errors as pg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from pennon.catalog.database import Connection, Row, StillReferencedError, log_failure
+from pennon.catalog.database import Connection, Row, StillReferencedError, UnclearOutcomeError, log_failure
 
 Result = TypeVar("Result")
 
 _WAIT_SECONDS = 30.0
+# A pool waits twice as long before each attempt to connect; begun anew this often, it finds a server soon after it is
+# back.
+_PATIENCE_SECONDS = 2.0
 # Work that met others is run again, after pauses that grow and differ: writers that met do not meet again and again.
 _ATTEMPTS = 16
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.5
 # A unique key is violated where work looked first and another was faster: run again, it sees what that one wrote.
 _TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+_UNABLE = (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
+
+
+class _ConnectionLostError(Exception):
+    """The server ended a connection in the middle of what was asked of it."""
 
 
 @lru_cache(maxsize=1024)
@@ -79,7 +87,8 @@ class PostgresDatabase:
             max_size=pool_size,
             timeout=_WAIT_SECONDS,
             kwargs={"autocommit": True, "application_name": "pennon"},
-            check=ConnectionPool.check_connection,
+            reconnect_timeout=_PATIENCE_SECONDS,
+            reconnect_failed=ConnectionPool.check,
             open=False,
         )
         self._later = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-later")
@@ -90,8 +99,13 @@ class PostgresDatabase:
             raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        with self._connection() as connection:
-            return work(PostgresConnection(connection))
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._connection() as connection:
+                    return work(PostgresConnection(connection))
+            except _ConnectionLostError as error:
+                _pause(attempt, error)
+        raise AssertionError("unreachable")
 
     def stamp(self) -> Hashable:
         return None
@@ -104,36 +118,69 @@ class PostgresDatabase:
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(_ATTEMPTS):
+            worked = False
             try:
                 with self._connection() as connection, connection.transaction():
-                    return work(PostgresConnection(connection))
+                    result = work(PostgresConnection(connection))
+                    worked = True
+            except _ConnectionLostError as error:
+                if worked:
+                    raise UnclearOutcomeError("The catalog went away; what was asked for may have happened.") from error
+                _pause(attempt, error)
             except _TRANSIENT as error:
-                if attempt == _ATTEMPTS - 1:
-                    raise ServiceUnavailableError("The catalog is busy; try again.") from error
-                pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
-                time.sleep(random.uniform(0, pause))  # noqa: S311 - nothing secret
+                _pause(attempt, error)
+            else:
+                return result
         raise AssertionError("unreachable")
 
     def defer(self, work: Callable[[Connection], object]) -> None:
         self._later.submit(self.write, work).add_done_callback(log_failure)
 
     @contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
+    def exclusive(self, *names: str) -> Iterator[None]:
         # A connection of its own: a pooled one held for long would starve the others.
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+        with closing(self._lock(names)):
             yield
 
     def close(self) -> None:
         self._later.shutdown()
         self._pool.close()
 
+    def _lock(self, names: tuple[str, ...]) -> psycopg.Connection[Row]:
+        """Return a connection that holds locks for as long as it is open."""
+        for attempt in range(_ATTEMPTS):
+            with ExitStack() as failed:
+                try:
+                    connection = psycopg.connect(self._url, autocommit=True, application_name="pennon")
+                    failed.enter_context(closing(connection))
+                    for name in names:
+                        connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+                except _UNABLE as error:
+                    _pause(attempt, error)
+                    self.read(lambda _: None)  # waits for a server that was restarted
+                else:
+                    failed.pop_all()
+                    return connection
+        raise AssertionError("unreachable")
+
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Row]]:
+        connection = None
         try:
             with self._pool.connection() as connection:
                 yield connection
-        except (PoolTimeout, psycopg.OperationalError) as error:
+        except _UNABLE as error:
             if isinstance(error, _TRANSIENT):
                 raise
+            if connection is not None and connection.closed:
+                self._pool.check()  # where one was lost, others were, too
+                raise _ConnectionLostError from error
             raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+
+
+def _pause(attempt: int, error: Exception) -> None:
+    """Wait before another attempt; raises when there have been enough."""
+    if attempt == _ATTEMPTS - 1:
+        raise ServiceUnavailableError("The catalog is busy; try again.") from error
+    pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+    time.sleep(random.uniform(0, pause))  # noqa: S311 - nothing secret

@@ -36,6 +36,17 @@ _PRAGMAS = (
     "temp_store=MEMORY",
     "cache_size=-65536",
 )
+_BUSY = "The catalog is busy; try again."
+_UNWRITABLE = "The catalog cannot be written; see whether its disk is full or read-only."
+#: What keeps SQLite from working, and what to tell about it.
+_UNABLE = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_FULL: _UNWRITABLE,
+    sqlite3.SQLITE_IOERR: _UNWRITABLE,
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+}
 
 
 class SqliteConnection:
@@ -77,8 +88,9 @@ class SqliteConnection:
                 raise StillReferencedError from error
             raise
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-                raise ServiceUnavailableError("The catalog is busy; try again.") from error
+            reason = _UNABLE.get(error.sqlite_errorcode & 0xFF)  # the rest tells more than anyone needs
+            if reason is not None:
+                raise ServiceUnavailableError(reason) from error
             raise
 
 
@@ -174,14 +186,17 @@ class SqliteDatabase:
         self._hand_over(waiting)
 
     @contextlib.contextmanager
-    def exclusive(self, name: str) -> Iterator[None]:
-        # A file beside the database: the processes that share it are on one machine.
-        lock = self._open_lock(name)
+    def exclusive(self, *names: str) -> Iterator[None]:
+        # Files beside the database: the processes that share it are on one machine.
+        locks: list[int] = []
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name in names:
+                locks.append(self._open_lock(name))
+                fcntl.flock(locks[-1], fcntl.LOCK_EX)
             yield
         finally:
-            os.close(lock)
+            for lock in locks:
+                os.close(lock)
 
     def close(self) -> None:
         with self._closing:

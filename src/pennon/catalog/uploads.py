@@ -53,7 +53,7 @@ def find(connection: Connection, upload_id: str) -> Upload | None:
 
 
 def put_part(connection: Connection, upload_id: str, part: Part) -> Part | None:
-    """Add a part, or replace it and return what it was."""
+    """Add a part, or replace it and return what it was; raises ``StillReferencedError`` without the upload."""
     row = connection.one(
         "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? AND id = ?",
         upload_id,
@@ -82,9 +82,9 @@ def parts(connection: Connection, upload_id: str) -> list[Part]:
     return [_part(row) for row in rows]
 
 
-def delete(connection: Connection, upload_id: str) -> None:
-    """Remove an upload and its parts."""
-    connection.run("DELETE FROM uploads WHERE id = ?", upload_id)
+def delete(connection: Connection, upload_id: str) -> bool:
+    """Remove an upload and its parts; false when it is not there any more."""
+    return connection.run("DELETE FROM uploads WHERE id = ?", upload_id) == 1
 
 
 def begun_before(connection: Connection, millis: int) -> list[Upload]:

@@ -17,7 +17,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.catalog import StillReferencedError, tables, versions
+from pennon.catalog import StillReferencedError, UnclearOutcomeError, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
 from pennon.lake.guarding import check_client_commit
@@ -76,6 +76,10 @@ class CommitAuthority:
             except OvertakenError:
                 # The next look at the number finds who holds it now. Where nobody does, versions before it are missing.
                 if attempt > 0 and (attempt == _ATTEMPTS - 1 or not self._catch_up(entries)):
+                    raise
+            except UnclearOutcomeError:
+                # If it was recorded, the next look finds it, as with a client that asks twice.
+                if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 

@@ -134,7 +134,7 @@ class Indexer:
             except Exception as error:
                 failure = plain(str(error)) or type(error).__name__
                 logger.warning("building index %s failed: %s", build.name, failure)
-                known = error if isinstance(error, LanceNamespaceError) else translate(error)
+                known = error if isinstance(error, (LanceNamespaceError, OSError)) else translate(error)
                 raise known or InvalidTableStateError(f"The index could not be built: {failure}") from error
             finally:
                 self._database.write(lambda connection: index_builds.end(connection, build, failure))

@@ -117,7 +117,11 @@ def _remove_tree(path: Path) -> None:
 def _write_beside(target: Path, content: bytes) -> Path:
     """Write content under another name in the same folder, from where it can get its own in one step."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    temporary.write_bytes(content)
+    try:
+        temporary.write_bytes(content)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     return temporary
 
 

@@ -29,6 +29,8 @@ _ORIGIN = re.compile(r",? (?:location: )?/\S+\.rs:\d+:\d+")
 #: The statement that Lance makes of an expression or a filter to parse it: the caller wrote only part of it.
 _STATEMENT = re.compile(r"Error parsing statement: SELECT .*\(sql parser error: (.*)\)", re.DOTALL)
 _PREFIX = re.compile(r"^(?:(?:Wrapped error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+")
+#: What storage says: nothing that a request could do about it.
+_STORAGE = re.compile(r"Generic \S+ error: |\(os error \d+\)|Not found: \S*/")
 _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 
 
@@ -79,7 +81,8 @@ _RULES: tuple[Rule, ...] = (
     ),
     _rule(
         r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error"
-        r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|^Not supported: )",
+        r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|(?:^|: )Execution error: |Failed to coerce types"
+        r"|^Not supported: )",
         lambda m: InvalidInputError(plain(m.string)),
     ),
 )
@@ -100,6 +103,8 @@ def translate(error: BaseException) -> LanceNamespaceError | None:
         match = pattern.search(message)
         if match is not None:
             return make(match)
+    if _STORAGE.search(message):
+        return None
     if isinstance(error, (ValueError, TypeError, KeyError, OverflowError, NotImplementedError)):
         return InvalidInputError(plain(message) or "The request cannot be carried out.")
     return None
@@ -114,6 +119,8 @@ def typed_errors() -> Iterator[None]:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, OSError, RuntimeError, NotImplementedError) as error:
         known = translate(error)
+        if known is None and _STORAGE.search(str(error)):
+            raise OSError(str(error)) from error
         if known is None:
             raise
         raise known from error

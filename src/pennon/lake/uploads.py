@@ -1,4 +1,8 @@
-"""Uploads in parts: each part's files are written as it comes, and all are committed together at the end."""
+"""Uploads in parts: each part's files are written as it comes, and all are committed together at the end.
+
+Whoever adds a part, completes an upload or gives it up takes turns with the others: no file is committed twice, and
+none that is removed.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,13 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace.errors import InvalidInputError, TableNotFoundError, TableSchemaValidationError
 
-from pennon.catalog import tables, uploads
+from pennon.catalog import StillReferencedError, tables, uploads
 from pennon.catalog.uploads import Part, Upload
 from pennon.core.identifiers import new_id
+from pennon.lake.writing import Parts
 
 if TYPE_CHECKING:
-    from pennon.catalog import Database
+    from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.lake.arrow_stream import ArrowSource
     from pennon.lake.writing import Note, Writer, Written
@@ -35,6 +40,10 @@ class Uploads:
         self._database.write(lambda connection: uploads.insert(connection, upload))
         return upload.id
 
+    def branch_of(self, table: Table, upload_id: str) -> str:
+        """Return the branch that an upload is for."""
+        return self._find(table, upload_id).branch
+
     def add(self, table: Table, upload_id: str, part_id: str, source: ArrowSource, *, overwrite: bool) -> int:
         """Write the files of a part; the same part sent again replaces what it was before."""
         upload = self._find(table, upload_id)
@@ -46,7 +55,12 @@ class Uploads:
             source.rows,
             overwrite,
         )
-        before = self._database.write(lambda connection: uploads.put_part(connection, upload.id, part))
+        try:
+            with self._writer.turn(table):
+                before = self._database.write(lambda connection: uploads.put_part(connection, upload.id, part))
+        except StillReferencedError:
+            self._writer.remove_files(table, upload.branch, fragments)
+            raise _gone() from None
         if before is not None:
             self._writer.remove_files(table, upload.branch, _fragments(before))
         return source.rows
@@ -54,33 +68,37 @@ class Uploads:
     def complete(self, table: Table, upload_id: str, note: Note) -> Written:
         """Commit all parts as one version."""
         upload = self._find(table, upload_id)
+
+        def finish(connection: Connection) -> str:
+            if not uploads.delete(connection, upload.id):
+                raise _gone()
+            return note(connection)
+
+        return self._writer.commit_parts(table, upload.branch, lambda: self._plan(table, upload_id), finish)
+
+    def _plan(self, table: Table, upload_id: str) -> Parts:
+        """Return what all parts of an upload come to."""
+        upload = self._find(table, upload_id)
         parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
         if not parts:
             raise InvalidInputError("The upload has no parts.")
         if len({part.overwrite for part in parts}) > 1:
             raise InvalidInputError("The parts of an upload must all append, or all overwrite.")
         fragments = [fragment for part in parts for fragment in _fragments(part)]
-        version = None
-        if parts[0].overwrite:
-            operation: Any = lance.LanceOperation.Overwrite(_common_schema(parts), fragments)
-        else:
-            operation = lance.LanceOperation.Append(fragments)
-            version = min(json.loads(part.fragments)["version"] for part in parts)
-
-        def finish(connection: Any) -> str:
-            uploads.delete(connection, upload.id)
-            return note(connection)
-
         rows = sum(part.rows for part in parts)
-        return self._writer.commit_parts(table, upload.branch, operation, rows, finish, version)
+        if parts[0].overwrite:
+            return Parts(lance.LanceOperation.Overwrite(_common_schema(parts), fragments), rows, None)
+        version = min(json.loads(part.fragments)["version"] for part in parts)
+        return Parts(lance.LanceOperation.Append(fragments), rows, version)
 
     def abort(self, table: Table, upload_id: str) -> None:
         """Give an upload up and remove its files."""
-        upload = self._find(table, upload_id)
-        parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
-        self._database.write(lambda connection: uploads.delete(connection, upload.id))
-        for part in parts:
-            self._writer.remove_files(table, upload.branch, _fragments(part))
+        with self._writer.turn(table):
+            upload = self._find(table, upload_id)
+            parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
+            self._database.write(lambda connection: uploads.delete(connection, upload.id))
+            for part in parts:
+                self._writer.remove_files(table, upload.branch, _fragments(part))
 
     def sweep(self, millis: int) -> None:
         """Give up uploads that were begun before a time and never finished."""
@@ -92,8 +110,12 @@ class Uploads:
     def _find(self, table: Table, upload_id: str) -> Upload:
         found = self._database.read(lambda connection: uploads.find(connection, upload_id))
         if found is None or found.table_id != table.id:
-            raise TableNotFoundError("There is no such upload to this table; it may be complete already.")
+            raise _gone()
         return found
+
+
+def _gone() -> TableNotFoundError:
+    return TableNotFoundError("There is no such upload to this table; it may be complete already.")
 
 
 def _common_schema(parts: list[Part]) -> pa.Schema:

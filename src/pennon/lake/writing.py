@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +38,8 @@ Note = Callable[["Connection"], str]
 _RESERVED_COLUMNS = frozenset(
     {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
+#: Arrow hands types that are nested deeper than 64 levels to nobody.
+_DEEPEST = 60
 #: A file is closed at this size, so that a fragment stays a good unit of work.
 _FILE_BYTES = 1024 * 1024 * 1024
 
@@ -49,6 +51,15 @@ class Written:
     version: int
     transaction_id: str | None
     rows: int = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the parts of an upload come to: what to commit, and the version it was made for, where that matters."""
+
+    operation: Any
+    rows: int
+    version: int | None
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Writer:
 
     def create(self, table: Table, source: ArrowSource, note: Note) -> Written:
         """Write a new table; it comes into being with its first version, in one transaction."""
-        check_column_names(source.schema.names)
+        check_schema(source.schema)
         committer = self._datasets.committer(table, note)
         with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True), typed_errors():
             fragments = self._write_files(table.location, source, "create")
@@ -101,7 +112,7 @@ class Writer:
 
     def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Replace all rows and the schema by those of the source, as a new version."""
-        check_column_names(source.schema.names)
+        check_schema(source.schema)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             fragments = self._write_files(dataset, source, "overwrite")
@@ -147,9 +158,15 @@ class Writer:
             transaction_id = self._database.write(lambda connection: note(connection, done.version))
         return Written(done.version, transaction_id)
 
-    def turn(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the lane of a table inside the block, against all processes: for changes that are not commits."""
-        return self._turn(table, "", alone=True)
+    @contextmanager
+    def turn(self, *held: Table) -> Iterator[None]:
+        """Hold the lanes of tables inside the block, against all processes: for changes that are not commits."""
+        ids = sorted({table.id for table in held})  # everyone in the same order, or they would wait for each other
+        with ExitStack() as lanes:
+            for table_id in ids:
+                lanes.enter_context(self._lanes.turn(f"{table_id}/"))
+            lanes.enter_context(self._database.exclusive(*ids))
+            yield
 
     @contextmanager
     def _turn(self, table: Table, branch: str, *, alone: bool) -> Iterator[None]:
@@ -171,15 +188,14 @@ class Writer:
         with self._truthful(table, None, source):
             return self._write_files(dataset, source, "overwrite" if overwrite else "append"), dataset.version
 
-    def commit_parts(
-        self, table: Table, branch: str, operation: Any, rows: int, note: Note, read_version: int | None
-    ) -> Written:
+    def commit_parts(self, table: Table, branch: str, plan: Callable[[], Parts], note: Note) -> Written:
         """Commit files that were written as parts of an upload, for a version where that matters."""
-        with self._turn(table, branch, alone=False):
+        with self._turn(table, branch, alone=True):
+            parts = plan()
             dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
-                done = self._commit(dataset, operation, read_version or dataset.version, committer)
-        return Written(done.version, committer.transaction_id or self._database.write(note), rows)
+                done = self._commit(dataset, parts.operation, parts.version or dataset.version, committer)
+            return Written(done.version, committer.transaction_id or self._database.write(note), parts.rows)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit, or who is refused, fails alone."""
@@ -327,6 +343,18 @@ class Writer:
 
     def _exists(self, table: Table) -> bool:
         return self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is not None
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Refuse columns that Lance could write but not read again."""
+    check_column_names(schema.names)
+    for field in schema:
+        if _depth(field.type) > _DEEPEST:
+            raise TableSchemaValidationError(f"The type of {field.name!r} is nested more than {_DEEPEST} levels deep.")
+
+
+def _depth(kind: pa.DataType) -> int:
+    return 1 + max((_depth(kind.field(index).type) for index in range(kind.num_fields)), default=0)
 
 
 def check_column_names(names: Sequence[str]) -> None:

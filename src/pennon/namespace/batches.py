@@ -59,6 +59,13 @@ class BatchOperations(TableOperations, VersionOperations):
             return self._commit_batch(request)
 
     def _commit_batch(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
+        deletions = [one.delete_table_versions for one in request.operations if one.delete_table_versions is not None]
+        if not deletions:
+            return self._commit_planned(request)
+        with self.house.writer.turn(*(self._table(table_id(one)) for one in deletions)):  # nobody names what goes
+            return self._commit_planned(request)
+
+    def _commit_planned(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
         steps = [self._plan(operation) for operation in request.operations]
         common = common_namespace([step.identifier for step in steps])
 

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from pennon.catalog import clones, tables, versions
+from pennon.catalog import UnclearOutcomeError, clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.lake import refs
@@ -94,6 +94,8 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
                 copy(table.location, reference, storage_options=options)
             copied = True
             transaction_id = self._write_in_namespace(identifier, work)
+        except UnclearOutcomeError:
+            raise  # the table may be there, and need its files
         except BaseException:
             if copied:  # otherwise what is there may be another's
                 self.house.places.folder(table.location).remove_all()
@@ -110,6 +112,8 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
     def add_part(self, identifier: Identifier, upload_id: str, part_id: str, source: ArrowSource, mode: str) -> Json:
         """Take in one part of an upload; it is not visible before the upload is complete."""
         table = self._writable(identifier)
+        if mode == "overwrite":
+            self.refuse_other_columns(table, self.house.uploads.branch_of(table, upload_id), source.schema)
         rows = self.house.uploads.add(table, upload_id, part_id, source, overwrite=mode == "overwrite")
         return {"num_inserted_rows": rows}
 

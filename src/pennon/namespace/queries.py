@@ -16,6 +16,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError
 
+from pennon.lake.expressions import check_expression
 from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
@@ -81,8 +82,9 @@ class QueryOperations(Operations):
         request = request_as(CountTableRowsRequest, request)
         table = self._table(table_id(request))
         dataset = self.house.datasets.at(table, check_branch(request.branch), request.version)
+        predicate = check_expression(request.predicate or "") or None
         with typed_errors():
-            return CountTableRowsResponse(count=dataset.count_rows(request.predicate or None))
+            return CountTableRowsResponse(count=dataset.count_rows(predicate))
 
     def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
         """Return the plan of a query."""
@@ -125,7 +127,7 @@ def parse_query(body: dict[str, Any]) -> Query:
         vector_column=_optional(body, "vector_column", str),
         k=_optional(body, "k", int),
         offset=_optional(body, "offset", int),
-        filter=_optional(body, "filter", str),
+        filter=check_expression(_optional(body, "filter", str) or ""),
         prefilter=body.get("prefilter") is not False,
         columns=_columns(body.get("columns")),
         full_text=_full_text(body.get("full_text_query")),
@@ -169,7 +171,7 @@ def _columns(value: Any) -> list[str] | dict[str, str] | None:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return value
     if isinstance(value, dict) and all(isinstance(expression, str) for expression in value.values()):
-        return value
+        return {name: check_expression(expression) for name, expression in value.items()}
     raise InvalidInputError("columns must be a list of names, or a map of names to SQL expressions.")
 
 

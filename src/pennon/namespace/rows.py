@@ -27,6 +27,7 @@ from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
 from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_stream import ArrowSource, source_of
+from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
@@ -88,6 +89,8 @@ class RowOperations(TableOperations):
         mode = parse_choice("mode", request.mode, ("append", "overwrite"))
         table = self._writable(table_id(request))
         branch = check_branch(request.branch)
+        if mode == "overwrite":
+            self.refuse_other_columns(table, branch, source.schema)
         write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
         written = write(table, branch, source, note_of("InsertIntoTable", table))
         return InsertIntoTableResponse(
@@ -137,6 +140,8 @@ class RowOperations(TableOperations):
         updates = dict(request.updates)
         if len(updates) < len(request.updates):
             raise InvalidInputError("updates names a column twice.")
+        for expression in (*updates.values(), request.predicate or ""):
+            check_expression(expression)
         properties = table.properties if request.properties is None else dict(request.properties)
         noted = note_of("UpdateTable", table)
 
@@ -166,6 +171,7 @@ class RowOperations(TableOperations):
         table = self._writable(table_id(request))
         if not request.predicate.strip():
             raise InvalidInputError("The predicate is empty; to delete all rows, say 'true'.")
+        check_expression(request.predicate)
         result, written = self.house.writer.change(
             table,
             check_branch(request.branch),
@@ -189,6 +195,7 @@ class RowOperations(TableOperations):
         transaction_id = None
         if mode == "overwrite":
             refuse_view_write(table)
+            self.refuse_other_columns(table, "", source.schema)
             written = self.house.writer.overwrite(table, "", source, note_of("CreateTable", table))
             version, transaction_id = written.version, written.transaction_id
         else:
@@ -238,6 +245,8 @@ def _merge(dataset: Any, request: MergeInsertIntoTableRequest, seconds: float | 
     keys = request.on if isinstance(request.on, list) else [request.on] if request.on else []
     if not keys:
         raise InvalidInputError("'on' must name the columns that identify a row.")
+    for condition in (request.when_matched_update_all_filt, request.when_not_matched_by_source_delete_filt):
+        check_expression(condition or "")
     builder = dataset.merge_insert(keys)
     if request.when_matched_update_all:
         builder.when_matched_update_all(request.when_matched_update_all_filt or None)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
+from lance_namespace.errors import UnsupportedOperationError
 
 from pennon import __version__
 from pennon.catalog import jobs
@@ -130,12 +130,11 @@ class Application:
             return 200
         if match is not None:
             allowed = ", ".join(sorted(match.targets))
-            error: LanceNamespaceError = UnsupportedOperationError(f"Use {allowed} for this path.")
-            status = 405
-        else:
-            error, status = UnsupportedOperationError("There is nothing at this path."), 404
-        await answer_error(exchange, error, status)
-        return status
+            error = UnsupportedOperationError(f"Use {allowed} for this path.")
+            await answer_error(exchange, error, 405, ((b"allow", allowed.encode()),))
+            return 405
+        await answer_error(exchange, UnsupportedOperationError("There is nothing at this path."), 404)
+        return 404
 
     async def _answer_health(self, exchange: Exchange) -> None:
         await exchange.answer(200, json.dumps({"status": "ok", "version": __version__}).encode())

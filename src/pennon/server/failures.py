@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
     InternalError,
+    InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
     ServiceUnavailableError,
@@ -19,6 +20,7 @@ from lance_namespace.errors import (
     TableTagNotFoundError,
     TableVersionNotFoundError,
     UnauthenticatedError,
+    UnsupportedOperationError,
 )
 
 from pennon.core.errors import advice_for, status_of
@@ -27,7 +29,7 @@ from pennon.server.exchange import BodyTooLargeError
 from pennon.server.idempotency import KeyReusedError
 
 if TYPE_CHECKING:
-    from pennon.server.exchange import Exchange
+    from pennon.server.exchange import Exchange, Headers
 
 logger = logging.getLogger("pennon.server")
 
@@ -46,6 +48,9 @@ _MISREAD = (
 
 def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
     """Return an error as one of the protocol; what is unexpected goes to the log and is answered by its id alone."""
+    encoding = exchange.headers.get("content-encoding", "identity").lower()
+    if isinstance(error, InvalidInputError) and encoding != "identity":
+        return UnsupportedOperationError(f"A body that is encoded as {encoding!r} is not read; send it as it is.")
     if isinstance(error, LanceNamespaceError):
         return error
     logger.error("%s %s failed (request %s)", exchange.method, exchange.path, exchange.request_id, exc_info=error)
@@ -75,20 +80,24 @@ def _is_misread(error: LanceNamespaceError, operation: str) -> bool:
     return isinstance(error, _MISREAD)
 
 
-async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int) -> None:
-    """Answer with the specification's error body."""
+def error_body(error: LanceNamespaceError, path: str, request_id: str) -> bytes:
+    """Return the specification's error body."""
     said = str(error)
     body = {
         # Messages repeat what was asked for, which may be long.
         "error": said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…",
         "code": int(error.code),
         "detail": advice_for(error.code),
-        "instance": exchange.path,
-        "request_id": exchange.request_id,
+        "instance": path,
+        "request_id": request_id,
     }
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    return json.dumps(body).encode()
+
+
+async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int, headers: Headers = ()) -> None:
+    """Answer with the specification's error body."""
     if isinstance(error, UnauthenticatedError):
         headers = ((b"www-authenticate", b"Bearer"),)
     elif status in {429, 503}:
         headers = ((b"retry-after", b"1"),)
-    await exchange.answer(status, json.dumps(body).encode(), headers=headers)
+    await exchange.answer(status, error_body(error, exchange.path, exchange.request_id), headers=headers)

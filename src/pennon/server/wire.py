@@ -2,17 +2,22 @@
 
 The head of an answer goes out together with the first of its body: uvicorn writes both by themselves, which costs every
 small answer a second system call, and its client a second read. Small answers that are made in one turn of the event
-loop are written together at its end. And the application hears when a request arrives, so
-that requests which arrive together need only one look at what has changed.
+loop are written together at its end. The application hears when a request arrives, so that requests which arrive
+together need only one look at what has changed. And what is no HTTP is answered with the protocol's error, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
+from lance_namespace.errors import InvalidInputError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from pennon.server.failures import error_body
+
+_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
 _LARGE = 64 * 1024
 _FINAL_HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
 
@@ -93,6 +98,14 @@ class Protocol(HttpToolsProtocol):
         """Take in bytes of a request."""
         self.app.notice_arrival()
         super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what cannot be read as a request, and end the connection."""
+        request_id = f"{random.getrandbits(128):032x}"
+        body = error_body(InvalidInputError(msg), "", request_id)
+        length = f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
+        self.transport.write(_UNREADABLE + length.encode() + body)
+        self.transport.close()
 
     def shutdown(self) -> None:
         """Take note that the server is to stop."""

@@ -130,6 +130,32 @@ def test_a_table_that_is_dropped_while_it_is_written_is_gone(lakes: list[Lake]) 
         assert not (lakes[0].root / f"{name}.lance").exists()
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_version_is_not_deleted_while_it_gets_a_tag(lakes: list[Lake], batched: bool) -> None:
+    bounds = {"ranges": [{"start_version": 1, "end_version": 2}]}
+    for turn in range(ROUNDS):
+        names = [f"t{turn}", f"u{turn}"]
+        for name in names:
+            lakes[0].write(name)
+            lakes[0].write(name, mode="append")
+
+        def delete(lake: Lake, order: list[str]) -> None:
+            deletions = [{"delete_table_versions": {"id": [name], **bounds}} for name in order]
+            if batched:
+                lake("BatchCommitTables", operations=deletions)
+            else:
+                lake("BatchDeleteTableVersions", order[0], **bounds)
+
+        race(
+            partial(delete, lakes[0], names),
+            partial(delete, lakes[1], names[::-1]),
+            *(partial(lake, "CreateTableTag", name, tag="kept", version=1) for name in names for lake in lakes[2:]),
+        )
+        for name in names:
+            tagged = list(lakes[0]("ListTableTags", name).tags)
+            assert lakes[0].numbers(name) == ([1, 2] if tagged else [2])
+
+
 def test_a_name_that_is_dropped_and_declared_in_turns_is_always_one_or_none(lakes: list[Lake]) -> None:
     for _ in range(ROUNDS):
         outcomes = race(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
 from tests.integration.data.tables import DataTable, error, rows
+from tests.support.server import PennonProcess
 
 OTHER = pa.table({"other": ["x", "y"]})
 
@@ -55,6 +58,30 @@ def test_parts_that_replace_all_rows_must_agree_on_the_schema(table: DataTable) 
 
 def test_an_upload_to_a_branch_that_does_not_exist_does_not_begin(table: DataTable) -> None:
     assert error(table.ask("multipart_write/create", {"branch": "nope"})) == (404, 22)
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_an_upload_that_is_completed_and_given_up_at_once_is_either(
+    new: DataTable, pennon_server: PennonProcess, managed: bool
+) -> None:
+    if not managed:
+        lance.write_dataset(rows(100), pennon_server.directory / f"{new.names[0]}.lance")
+    else:
+        new.create(rows(100))
+    for start in range(100, 150, 10):
+        before, files = new.count(), new.files()
+        upload_id = upload(new, one=(rows(start, start + 3), "append"), two=(rows(start + 3, start + 4), "append"))
+        late = {"upload_id": upload_id, "upload_part_id": "three"}
+        with ThreadPoolExecutor(5) as threads:
+            completed = [threads.submit(new.ask, "multipart_write/complete", {"upload_id": upload_id}) for _ in "ab"]
+            given_up = threads.submit(new.ask, "multipart_write/abort", {"upload_id": upload_id})
+            added = threads.submit(new.send, "insert", rows(start + 4, start + 5), **late)
+        answers = [answer.result() for answer in (*completed, given_up, added)]
+        assert {answer.status_code for answer in answers} <= {200, 404, 409}, [answer.text for answer in answers]
+        done = [answer.json()["num_inserted_rows"] for answer in answers[:2] if answer.status_code == 200]
+        assert done in ([], [4], [5])
+        assert sorted(new.ids())[before:] == list(range(start, start + sum(done)))
+        assert done or new.files() == files
 
 
 REFUSED: dict[str, tuple[Callable[[DataTable], Any], tuple[int, int]]] = {

@@ -190,6 +190,30 @@ def test_a_drop_that_races_inserts_is_answered_by_success_or_a_missing_table(htt
         table.do("drop")
 
 
+def test_whatever_races_a_drop_is_answered_by_success_or_a_missing_table(http: RestClient) -> None:
+    attempts: list[Callable[[DataTable], httpx.Response]] = [
+        lambda t: t.ask("drop"),
+        lambda t: t.ask("query", {"k": 500}),
+        lambda t: t.ask("query", {"k": 500, "filter": "id > 3"}),
+        lambda t: t.ask("count_rows", {"predicate": "id > 3"}),
+        lambda t: t.ask("stats"),
+        lambda t: t.ask("describe", {"load_detailed_metadata": True}),
+        lambda t: t.ask("create_index", {"column": "id", "index_type": "BTREE"}),
+        lambda t: t.ask("index/list"),
+        lambda t: t.ask("tags/create", {"tag": "first", "version": 1}),
+        lambda t: t.ask("branches/create", {"name": "dev"}),
+        lambda t: t.ask("update", {"updates": [["word", "'x'"]]}),
+    ]
+    for _ in range(6):
+        table = DataTable(http).create(rows(5_000))
+
+        def attempt(number: int, table: DataTable = table) -> httpx.Response:
+            return attempts[number](table)
+
+        for number, answer in enumerate(race(len(attempts), attempt)):
+            assert answer.status_code == 200 or error(answer) == (404, 4), f"{number}: {answer.text}"
+
+
 def test_changes_of_all_kinds_at_once_leave_a_table_that_can_be_read(table: DataTable) -> None:
     changes: list[Callable[[], httpx.Response]] = [
         lambda: table.send("insert", rows(1000, 1001)),

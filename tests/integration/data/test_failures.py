@@ -13,6 +13,14 @@ from tests.integration.data.tables import DataTable, error, rows, vector
 
 Call = Callable[[DataTable], httpx.Response]
 
+
+def nested(levels: int) -> pa.DataType:
+    """Return the type of lists of lists, and so on."""
+    return pa.list_(nested(levels - 1)) if levels else pa.int8()
+
+
+#: So many operators that walking them would overflow the stack of a thread.
+DEEP = "id = " + "+".join(["1"] * 2000)
 UNKNOWN_COLUMN: dict[str, Call] = {
     "query of a column": lambda t: t.ask("query", {"k": 1, "columns": {"column_names": ["wrod"]}}),
     "query with a filter": lambda t: t.ask("query", {"k": 1, "filter": "wrod = 'x'"}),
@@ -50,6 +58,30 @@ BAD_SQL: dict[str, Call] = {
     "delete with a division by zero": lambda t: t.ask("delete", {"predicate": "id / 0 = 1"}),
     "count with a division by zero": lambda t: t.ask("count_rows", {"predicate": "id / 0 = 1"}),
     "count with an aggregate": lambda t: t.ask("count_rows", {"predicate": "sum(id) = 1"}),
+    "count of what is in no struct": lambda t: t.ask("count_rows", {"predicate": "vector.x = 1"}),
+    "count of what is too long": lambda t: t.ask("count_rows", {"predicate": "length(repeat('x', 9999999999)) = 1"}),
+    "add of what has no common type": lambda t: t.ask(
+        "add_columns", {"new_columns": [{"name": "x", "expression": "id BETWEEN 1 AND 2 BETWEEN 1 AND 2"}]}
+    ),
+    "query with a placeholder": lambda t: t.ask("query", {"k": 1, "filter": "id = $1"}),
+    "count with a placeholder": lambda t: t.ask("count_rows", {"predicate": "id = ?"}),
+    "delete with a placeholder": lambda t: t.ask("delete", {"predicate": "id = :id"}),
+    "query too deep": lambda t: t.ask("query", {"k": 1, "filter": DEEP}),
+    "query of an expression too deep": lambda t: t.ask("query", {"k": 1, "columns": {"column_aliases": {"a": DEEP}}}),
+    "count too deep": lambda t: t.ask("count_rows", {"predicate": DEEP}),
+    "update too deep": lambda t: t.ask("update", {"updates": [["id", DEEP.removeprefix("id = ")]]}),
+    "update where it is too deep": lambda t: t.ask("update", {"updates": [["word", "'x'"]], "predicate": DEEP}),
+    "delete too deep": lambda t: t.ask("delete", {"predicate": DEEP}),
+    "add too deep": lambda t: t.ask("add_columns", {"new_columns": [{"name": "x", "expression": DEEP}]}),
+    "computed too deep": lambda t: t.ask("add_columns", {"new_columns": [{"name": "x", "computed": DEEP}]}),
+    "merge too deep": lambda t: t.send(
+        "merge_insert", rows(1), on="id", when_matched_update_all="true", when_matched_update_all_filt=f"target.{DEEP}"
+    ),
+    "explain too deep": lambda t: t.ask("explain_plan", {"query": {"k": 1, "vector": {}, "filter": DEEP}}),
+    "a view too deep": lambda t: t.http.raw.post(
+        f"/v1/materialized_view/{t.names[0]}_view/create", json={"query": f"SELECT id FROM {t.names[0]} WHERE {DEEP}"}
+    ),
+    "analyze too deep": lambda t: t.ask("analyze_plan", {"k": 1, "vector": {}, "filter": DEEP}),
     "add with an aggregate": lambda t: t.ask("add_columns", {"new_columns": [{"name": "x", "expression": "sum(id)"}]}),
     "add with a division by zero": lambda t: t.ask(
         "add_columns", {"new_columns": [{"name": "x", "expression": "id / 0"}]}
@@ -73,6 +105,8 @@ WRONG_SCHEMA: dict[str, Call] = {
     "two columns of one name": lambda t: t.send(
         "insert", pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), mode="overwrite"
     ),
+    "a type nested too deep": lambda t: t.send("insert", pa.table({"x": pa.array([], nested(80))}), mode="overwrite"),
+    "a new type nested too deep": lambda t: t.send("add_columns", pa.table({"x": pa.array([], nested(80))})),
     "a column that exists": lambda t: t.ask("add_columns", {"new_columns": [{"name": "word", "expression": "'x'"}]}),
 }
 BAD_NAME: dict[str, Call] = {
