@@ -56,7 +56,7 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     if not near or not _is_plain(query) or limit == 0:
         with typed_errors():
             return build_scanner(dataset, query).to_reader()
-    if asks_for_few_rows(query) and _names_columns(dataset, query):
+    if asks_for_few_rows(query) and _names_columns(handle.head, query):
         places = _places(query)
         if handle.head.holds(places):
             return read_head(handle.head, query)
@@ -76,7 +76,7 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
 def is_in_head(handle: Handle, query: Query) -> bool:
     """Tell whether a query for a few rows is answered by first rows of a table that are known to be small."""
     head = handle.known_head
-    return head is not None and _names_columns(handle.dataset, query) and head.holds(_places(query))
+    return head is not None and _names_columns(head, query) and head.holds(_places(query))
 
 
 def read_head(head: Head, query: Query) -> Any:
@@ -131,11 +131,11 @@ def _is_plain(query: Query) -> bool:
     return not (searches or query.filter or query.order_by)
 
 
-def _names_columns(dataset: Any, query: Query) -> bool:
+def _names_columns(head: Head, query: Query) -> bool:
     """Tell whether the answer consists of columns of the table alone."""
     if query.with_row_id or isinstance(query.columns, dict):
         return False
-    return query.columns is None or set(query.columns) <= set(dataset.schema.names)
+    return query.columns is None or head.names.issuperset(query.columns)
 
 
 def find_vector_column(schema: pa.Schema, named: str | None) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from lance_namespace.errors import TableVersionNotFoundError
 from pydantic import BaseModel
 
 from pennon.catalog import namespaces
@@ -49,11 +50,12 @@ _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
 #: What is read of a body before a thread starts to work on it.
 _HEAD_START_BYTES = 64 * 1024
-#: What runs on the event loop must not take longer than this as a rule, of which each time counts for a tenth; when it
-#: did, threads do it for so many seconds.
+#: What runs on the event loop must not take longer than this as a rule, of which each time counts for a tenth, and none
+#: for so much that one pause of the whole process could break the rule; when it is broken, threads do it for a while.
 _AT_ONCE_SECONDS = 0.005
 _WITH_THREADS_SECONDS = 10.0
 _SHARE_OF_ONE = 0.1
+_MOST_OF_ONE = 4 * _AT_ONCE_SECONDS
 
 
 @dataclass
@@ -145,11 +147,21 @@ class Handler:
 
     async def _carry_out(self, request: _Request) -> Any:
         bound = request.operation.binding is not None
-        result = await (self._run_bound(request) if bound else self._run(request))
+        try:
+            result = await (self._run_bound(request) if bound else self._run(request))
+        except (OSError, RuntimeError, TableVersionNotFoundError):
+            await self._require_table(request)
+            raise
         if request.operation.changes:
             self._house.database.look_again()  # for requests that came along with this one
             self._log(request)
         return result
+
+    async def _require_table(self, request: _Request) -> None:
+        """Raise that a table does not exist where reading it went wrong because it was dropped meanwhile."""
+        operation, identifier = request.operation, request.stated.get("id")
+        if identifier and operation.path.startswith("/v1/table/") and not operation.changes:
+            await self.in_thread(partial(self._namespace.find_table, tuple(identifier)))
 
     async def in_thread(self, work: Callable[[], Result], *, long: bool = False, upload: bool = False) -> Result:
         """Run work on a thread, for the caller of the moment."""
@@ -228,7 +240,8 @@ class Handler:
         if answer is None:
             return None
         outgoing = Outgoing(answer, as_file=as_file)
-        self._took_seconds += _SHARE_OF_ONE * (time.monotonic() - began - self._took_seconds)
+        took = min(time.monotonic() - began, _MOST_OF_ONE)
+        self._took_seconds += _SHARE_OF_ONE * (took - self._took_seconds)
         if self._took_seconds > _AT_ONCE_SECONDS:
             self._took_seconds, self._with_threads_until = 0.0, began + _WITH_THREADS_SECONDS
         return outgoing

@@ -20,6 +20,8 @@ STREAM_TYPE = b"application/vnd.apache.arrow.stream"
 FILE_TYPE = b"application/vnd.apache.arrow.file"
 _PIECE_BYTES = 1024 * 1024
 _PIECE_SECONDS = 0.05
+#: Arrow's defaults; left out, they are looked for in the environment by every answer.
+_OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 class BodyPipe:
@@ -110,13 +112,10 @@ class _Sink:
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
-        #: How many bytes wait to be taken.
-        self.size = 0
 
     def write(self, data: Any) -> int:
         # Either bytes or a buffer of the batch itself, which is copied only when it is taken.
         self._parts.append(data)
-        self.size += len(data)
         return len(data)
 
     def flush(self) -> None:
@@ -128,7 +127,6 @@ class _Sink:
     def take(self) -> bytes:
         content = b"".join(self._parts)
         self._parts.clear()
-        self.size = 0
         return content
 
 
@@ -139,24 +137,45 @@ class Outgoing:
         self.version = answer.version
         self.media_type = FILE_TYPE if as_file else STREAM_TYPE
         self._reader = answer.reader
-        self._sink = _Sink()
-        new = pa.ipc.new_file if as_file else pa.ipc.new_stream
-        self._writer = new(pa.PythonFile(self._sink, mode="w"), answer.reader.schema)
         #: Whether the piece that was read last is the end.
         self.ended = False
-        self.first = self.read()
+        new = pa.ipc.new_file if as_file else pa.ipc.new_stream
+        batches = self._read_batches()
+        if self.ended:
+            # As most answers are: Arrow writes it into its own memory, without a call of Python for each part of it.
+            whole = pa.BufferOutputStream()
+            self._writer = new(whole, answer.reader.schema, options=_OPTIONS)
+            self._write(batches)
+            self.first: bytes = whole.getvalue().to_pybytes()
+        else:
+            self._sink = _Sink()
+            self._writer = new(pa.PythonFile(self._sink, mode="w"), answer.reader.schema, options=_OPTIONS)
+            self._write(batches)
+            self.first = self._sink.take()
 
     def read(self) -> bytes:
-        """Return the next piece: many small batches together, but none that keeps its client waiting for long."""
-        deadline = time.monotonic() + _PIECE_SECONDS
-        while not self.ended and self._sink.size < _PIECE_BYTES:
-            with typed_errors():
-                batch = next(self._reader, None)
-            if batch is None:
-                self.ended = True
-                self._writer.close()
-            else:
-                self._writer.write_batch(batch)
-                if time.monotonic() > deadline:
-                    break
+        """Return the next piece."""
+        self._write(self._read_batches())
         return self._sink.take()
+
+    def _read_batches(self) -> list[Any]:
+        """Return the batches of the next piece: many small ones, but none that keeps its client waiting for long."""
+        deadline = time.monotonic() + _PIECE_SECONDS
+        batches, size = [], 0
+        with typed_errors():
+            while size < _PIECE_BYTES and time.monotonic() <= deadline:
+                batch = next(self._reader, None)
+                if batch is None:
+                    self.ended = True
+                    break
+                batches.append(batch)
+                # What a batch has of larger buffers takes longer to tell than a small answer to make.
+                whole = batch.get_total_buffer_size()
+                size += whole if whole < _PIECE_BYTES else batch.nbytes
+        return batches
+
+    def _write(self, batches: list[Any]) -> None:
+        for batch in batches:
+            self._writer.write_batch(batch)
+        if self.ended:
+            self._writer.close()
