@@ -123,9 +123,8 @@ class Bench:
         return rows
 
     def _load(self, query: str) -> list[Any]:
-        from pennon.spark import create_view
-
-        create_view(self._spark, "t", self._snapshot)
+        reader = self._spark.read.format("pennon").option("snapshot", self._snapshot.to_option())
+        reader.load().createOrReplaceTempView("t")
         rows: list[Any] = self._spark.sql(query).collect()
         return rows
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a batch: few enough for a processor's cache on both sides of the socket.
 _BATCH_BYTES = 512 * 1024
-_MOST_BATCH_ROWS, _FEWEST_BATCH_ROWS = 16_384, 64
+_MOST_BATCH_ROWS, _FEWEST_BATCH_ROWS = 65_536, 64
 #: Partitions for each core: a task costs tens of milliseconds, and a slow one should not be waited for alone.
 _PARTITIONS_PER_CORE = 2
 _FEWEST_PARTITION_ROWS = 65_536
@@ -113,6 +113,20 @@ class LanceReader(DataSourceReader):
         )
         batches: Iterator[pa.RecordBatch] = scanner.to_batches()
         return batches
+
+
+@dataclass(frozen=True)
+class PartitionReads:
+    """Reads, in a task, the partitions whose numbers it gets."""
+
+    reader: LanceReader
+    partitions: Sequence[InputPartition]
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the partitions."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self.reader.read(self.partitions[number])
 
 
 class PushingReader(LanceReader):

@@ -25,8 +25,11 @@ def as_option(row_ids: Iterable[int]) -> str:
 def from_option(text: str) -> NDArray[np.int64]:
     """Return the ids that an option holds, or those in the first column of the Arrow file that it names, rising."""
     if text.startswith(_INLINE):
-        steps = zlib.decompress(base64.b64decode(text.removeprefix(_INLINE)))
-        return np.cumsum(np.frombuffer(steps, dtype=np.int64))
+        try:
+            steps = np.frombuffer(zlib.decompress(base64.b64decode(text.removeprefix(_INLINE))), dtype=np.int64)
+        except (ValueError, zlib.error):
+            raise InvalidInputError("The option 'row_ids' begins with 'ids:', but no ids follow.") from None
+        return np.cumsum(steps)
     try:
         with pa.memory_map(text) as file:
             column: Any = pa.ipc.open_file(file).read_all().column(0)

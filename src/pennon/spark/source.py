@@ -10,6 +10,7 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from pyspark.sql.datasource import DataSource
 
 from pennon.core.errors import suggest
+from pennon.lake.problems import typed_errors
 from pennon.lake.snapshots import Snapshot
 from pennon.spark.python_workers import spare_collection
 from pennon.spark.row_ids import from_option
@@ -56,6 +57,9 @@ class LanceSource(DataSource):
         given, condition = self.options.get("row_ids"), self.options.get("filter")
         if given and condition:
             raise InvalidInputError("Rows are chosen by the option 'row_ids' or by 'filter', not by both.")
+        if condition:  # here what is wrong with it is told once; tasks would be tried again and again
+            with typed_errors():
+                self._pin().open().scanner(columns=[], with_row_id=True, filter=condition).explain_plan()
         pushing = _is_true(self.options, "push_filters") and not given
         return (PushingReader if pushing else LanceReader)(
             self._pin(),
@@ -95,13 +99,26 @@ class LanceSource(DataSource):
         names = list(stored.names)
         given = self.options.get("columns")
         if given is not None:
-            names = json.loads(given) if given.startswith("[") else [name.strip() for name in given.split(",")]
+            names = _names(given)
             for name in names:
                 _check_name(name, stored)
         if _is_true(self.options, "with_row_id") and "_rowid" not in names:
             names.append("_rowid")
         # Spark has no rows without columns, so counting them takes one.
         return names or [min(stored, key=width_of).name]
+
+
+def _names(given: str) -> list[str]:
+    """Return the names in an option: with commas between them, or as a JSON list."""
+    try:
+        names = json.loads(given) if given.startswith("[") else [name.strip() for name in given.split(",")]
+    except ValueError:
+        names = [None]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise InvalidInputError(
+            f"The option 'columns' names columns, each once: 'a,b' or '[\"a\", \"b\"]', not {given!r}."
+        )
+    return names
 
 
 def _check_name(name: str, stored: pa.Schema) -> None:

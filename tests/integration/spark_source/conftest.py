@@ -10,7 +10,8 @@ import pytest
 
 import pennon.spark
 from pennon.core.settings import load_settings
-from pennon.pipeline.session import Sessions, accept_pandas
+from pennon.pipeline.session import Sessions
+from pennon.spark.session import accept_pandas
 from tests.clients.lakes import Lake, s3_arguments
 from tests.integration.spark_source.shops import Shop
 from tests.support.server import PennonProcess

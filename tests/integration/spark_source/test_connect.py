@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pennon.spark
-from pennon.pipeline.session import accept_pandas
+from pennon.spark.session import accept_pandas
 from tests.integration.spark_source.shops import Shop, ids, numbers
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as ln
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 import pennon.spark
 from pennon.spark import Snapshot
@@ -36,6 +37,17 @@ def test_a_frame_stays_at_the_version_it_was_loaded_at(shop: Shop) -> None:
     dataset.delete("id < 5")
     assert frame.count() == 10
     assert shop.load("t").count() == 5
+
+
+def test_a_frame_survives_a_compaction_but_not_a_clean_up(shop: Shop) -> None:
+    dataset = shop.create("t", numbers(10), numbers(10, 20))
+    frame = shop.load("t")
+    dataset.optimize.compact_files()
+    assert ids(frame) == list(range(20))
+    shop.open("t").cleanup_old_versions(timedelta(0))
+    with pytest.raises(PySparkException, match="Version 2 of the table was cleaned up"):
+        frame.count()
+    assert ids(shop.load("t")) == list(range(20))
 
 
 def test_a_version_a_tag_and_a_branch_can_be_asked_for(shop: Shop) -> None:
@@ -107,6 +119,14 @@ def test_deleted_rows_and_an_empty_table_are_read_as_such(shop: Shop) -> None:
     assert shop.load("empty").collect() == []
 
 
+def test_a_table_is_not_taken_for_as_small_as_the_numbers_of_its_partitions(shop: Shop) -> None:
+    at = snapshot(shop.create("t", numbers(10)))
+    one, other = (pennon.spark.read(shop.spark, at, columns=["id"]) for _ in range(2))
+    plan = one.join(other, "id")._jdf.queryExecution().sparkPlan().toString()
+    assert "SortMergeJoin" in plan
+    assert "Broadcast" not in plan
+
+
 def test_a_view_of_no_columns_still_counts_rows(shop: Shop) -> None:
     at = snapshot(shop.create("t", numbers(10)))
     pennon.spark.create_view(shop.spark, "counted", at, columns=[])
@@ -120,6 +140,13 @@ def test_a_view_of_no_columns_still_counts_rows(shop: Shop) -> None:
         ({"version": "x"}, "A version is a number"),
         ({"version": 1, "tag": "t"}, "a version or a tag"),
         ({"columns": "idd"}, "no column 'idd'. Did you mean 'id'?"),
+        ({"columns": "id,id"}, "'columns' names columns, each once"),
+        ({"columns": '["id"'}, "'columns' names columns, each once"),
+        ({"columns": "[1]"}, "'columns' names columns, each once"),
+        ({"filter": "id >"}, "InvalidInputError"),
+        ({"filter": "idd = 1"}, "There is no column 'idd'. Did you mean 'id'?"),
+        ({"row_ids": "ids:!"}, "no ids follow"),
+        ({"row_ids": "ids:", "filter": "id = 1"}, "'row_ids' or by 'filter', not by both"),
         ({"with_row_id": "yes"}, "'with_row_id' is true or false"),
         ({"partitions": 0}, "'partitions' is a number from 1 up"),
         ({"tag": "nothing"}, "nothing"),

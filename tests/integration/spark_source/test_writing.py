@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import pennon
-from pennon.pipeline.session import accept_pandas
+from pennon.spark.session import accept_pandas
 from tests.clients.waiting import wait_until
 from tests.integration.spark_source.shops import Shop, numbers
 
