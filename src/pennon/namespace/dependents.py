@@ -6,16 +6,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError
+from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError, TableColumnNotFoundError
 
 from pennon.catalog import clones, tables, views
-from pennon.core.caller import Principal, Role
+from pennon.core.caller import Principal, Role, current_caller
 from pennon.core.identifiers import format_identifier
+from pennon.lake.field_paths import find_field
 from pennon.namespace.base import Operations
 from pennon.views import dependents, pins
 from pennon.views.definition import Definition, Source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.views import Dependent
@@ -58,6 +61,20 @@ class DependentOperations(Operations):
             role = principal.role_on(view.identifier[:-1])
             if role is None or role < Role.WRITER:
                 raise PermissionDeniedError(f"{what} is needed by a view that this key may not drop.")
+
+    def refuse_other_columns(self, table: Table, branch: str, schema: pa.Schema) -> None:
+        """Refuse to replace all rows by others without a column that views read, or with another type of it."""
+        needing = [] if branch else self._read(lambda connection: views.dependents(connection, table.id))
+        stored = self.house.datasets.at(table, "", None).schema if needing else None
+        for view in needing:
+            for path in view.columns:
+                before, after = _type_at(stored, path), _type_at(schema, path)
+                if before is not None and before != after:
+                    reader = _shown([view], current_caller().principal)[0]
+                    raise InvalidTableStateError(
+                        f"Column {path!r} is needed by {reader} as {before}, but the new rows have "
+                        f"{'no such column' if after is None else f'it as {after}'}. Drop what needs it first."
+                    )
 
     def _views_over(self, connection: Connection, doomed: Sequence[Table]) -> list[Dependent]:
         """Return the views over tables, and over these, without the tables themselves; the topmost first."""
@@ -118,6 +135,13 @@ class DependentOperations(Operations):
             if location not in gone:
                 pins.release(self.house.places.folder(location), view_id)
         self.house.removal.remove(table.location for table in dropped.tables)
+
+
+def _type_at(schema: pa.Schema, path: str) -> pa.DataType | None:
+    try:
+        return find_field(schema, path).type
+    except TableColumnNotFoundError:
+        return None
 
 
 def wants_cascade(request: Any) -> bool:

@@ -83,6 +83,7 @@ class ViewSource(BaseModel):
     """A table that a view reads: which columns, at which version, and how far it has come since."""
 
     table: str
+    id: list[str]
     columns: list[str]
     pinned_version: int | None = None
     version: int | None = None

@@ -170,8 +170,10 @@ class ViewOperations(ViewCreationOperations):
     def _describe_source(self, source: Source, view: View) -> ViewSource:
         """Tell of a source what the caller may know of it."""
         table = self._read(lambda connection: tables.find_by_id(connection, source.table_id))
+        identifier = table.identifier if table is not None else source.identifier
         described = ViewSource(
-            table=".".join(table.identifier if table is not None else source.identifier),
+            table=".".join(identifier),
+            id=list(identifier),
             columns=list(source.columns),
             pinned_version=source.version,
             version=view.watermark.versions.get(source.table_id) if view.watermark else None,

@@ -104,6 +104,8 @@ class Definition:
     expansion: Expansion | None = None
     #: Why every refresh computes the whole view; none when it can follow the changes.
     rebuild_reason: str | None = None
+    #: What the query reads that changes by itself, such as the time: then every refresh computes the view anew.
+    volatile: str | None = None
 
     @property
     def is_incremental(self) -> bool:

@@ -11,6 +11,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.functions.envelope import Envelope, read_envelope
 from pennon.lake.blobs import is_blob
+from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.problems import typed_errors
 from pennon.lake.virtual_columns import function_reference
@@ -97,6 +98,7 @@ def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None
         all_columns=query.has_star and declared is None,
         sql=bound.sql,
         rebuild_reason=query.rebuild_reason,
+        volatile=query.volatile,
     )
     made = pa.schema([pa.field(name, kind or pa.null()) for name, kind in bound.fields])
     return Draft(definition, _whole_schema(made, declared, definition))
@@ -119,6 +121,7 @@ def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Sch
         offset=query.offset,
         functions=tuple(function for function, _ in functions),
         rebuild_reason=structured_reason(query, columns),
+        volatile=find_volatile(columns, query.where),
     )
     contents = tuple(use.content for use in query.functions)
     return Draft(definition, _whole_schema(made, declared, definition), contents)
@@ -149,7 +152,7 @@ def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tup
     if len(columns) < least:
         raise InvalidInputError("The query names no columns.")
     for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
-        wide = wide_name(text)
+        wide = wide_name(check_expression(text))
         if wide is not None:
             raise InvalidInputError(f"{wide} does not work row by row; write the query as SQL of Spark's instead.")
     with typed_errors():
@@ -185,12 +188,17 @@ def _is_about_type(key: bytes) -> bool:
 
 def structured_reason(query: StructuredQuery, columns: Sequence[Column]) -> str | None:
     """Return why a query has to be computed as a whole; none when it works row by row."""
+    volatile = find_volatile(columns, query.where)
     found = "LIMIT" if query.limit is not None else "OFFSET" if query.offset is not None else None
-    for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
-        name = changing_name(text)
-        if name is not None and found is None:
-            found = f"{name}, whose value is not of the row alone"
+    if found is None and volatile is not None:
+        found = f"{volatile}, whose value is not of the row alone"
     return None if found is None else f"The query uses {found}, so every refresh computes the whole view."
+
+
+def find_volatile(columns: Sequence[Column], where: str | None) -> str | None:
+    """Return what expressions read that is not of the row alone and changes by itself, if there is anything."""
+    names = (changing_name(text) for text in (*(column.expression for column in columns), *([where] if where else [])))
+    return next((name for name in names if name is not None), None)
 
 
 def columns_needed(

@@ -24,6 +24,7 @@ from pennon.views.drafting import (
     Open,
     Opened,
     columns_needed,
+    find_volatile,
     project,
     refuse_unknown_types,
     structured_reason,
@@ -50,6 +51,7 @@ def draft_expansion(
     source = open_table(query.source)
     columns, made = project(query, source, least=0 if kind == "chunker" else 1)
     expansion = _expansion(kind, entry, envelope, source, columns, content)
+    _check_partitions(expansion, query, made, source)
     outputs = _outputs(envelope, kind, declared, made)
     if kind == "chunker":
         inherited = [field for field in made if field.name not in outputs.names and _is_wanted(field, declared)]
@@ -69,6 +71,7 @@ def draft_expansion(
         offset=query.offset,
         expansion=replace(expansion, outputs=own),
         rebuild_reason=_WHOLE if kind == "udtf" else structured_reason(query, columns),
+        volatile=find_volatile(columns, query.where),
     )
     schema = stored_schema(outputs, declared, hidden_names(kind, incremental=definition.is_incremental))
     refuse_unknown_types(schema)
@@ -126,7 +129,7 @@ def _expansion(
         if kind == "chunker" or path not in {column.name for column in columns}:
             find_field(source.dataset.schema, path)
     if indexed:
-        _check_index(source, indexed)
+        check_index(source.dataset, indexed)
     _check_handling(entry.error_handling, envelope)
     return Expansion(
         reference=function_reference(content),
@@ -168,9 +171,21 @@ def _inputs(kind: Kind, entry: MaterializedViewUdtfEntry, envelope: Envelope) ->
     return None if given is None else tuple(given)
 
 
-def _check_index(source: Opened, path: str) -> None:
-    find_field(source.dataset.schema, path)
-    for index in source.dataset.describe_indices():
+def _check_partitions(expansion: Expansion, query: StructuredQuery, made: pa.Schema, source: Opened) -> None:
+    """Refuse a column whose values cannot be told apart, and what the partitions of an index do not know."""
+    path = expansion.partition_by
+    if path is not None:
+        kind = (made.field(path) if path in made.names else find_field(source.dataset.schema, path)).type
+        if pa.types.is_nested(kind):
+            raise InvalidInputError(f"partition_by names {path!r}, which is {kind}; it must be a plain value.")
+    if expansion.partition_by_indexed_column and (query.limit, query.offset) != (None, None):
+        raise InvalidInputError("partition_by_indexed_column takes all rows; the query has no limit and no offset.")
+
+
+def check_index(dataset: Any, path: str) -> None:
+    """Refuse a column that has no IVF index."""
+    find_field(dataset.schema, path)
+    for index in dataset.describe_indices():
         if path in index.field_names and str(index.index_type).upper() in VECTOR_TYPES:
             return
     raise InvalidInputError(f"{path!r} has no IVF index; create one before a view is partitioned by it.")

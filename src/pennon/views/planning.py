@@ -88,12 +88,22 @@ class RefreshPlan:
 
 
 class Planner:
-    """Plans the refreshes of one view."""
+    """Plans the refreshes of one view.
 
-    def __init__(self, tools: Tools, table: Table, spec: Mapping[str, Any]) -> None:
+    Args:
+        tools: The catalog and the tables.
+        table: The view's table.
+        spec: What the refresh is asked for.
+        held: Versions of tables, by their ids, that are read instead of the newest.
+    """
+
+    def __init__(
+        self, tools: Tools, table: Table, spec: Mapping[str, Any], held: Mapping[str, int] | None = None
+    ) -> None:
         self._tools = tools
         self._table = table
         self._spec = spec
+        self._held = held or {}
 
     def plan(self) -> RefreshPlan:
         """Look at the sources as they are now, and decide."""
@@ -126,6 +136,8 @@ class Planner:
         version = source.version
         if version is None and first:
             version = self._spec.get("src_version")
+        if version is None:
+            version = self._held.get(table.id)
         return Read(source, table, self._tools.datasets.at(table, "", version))
 
     def _fields(self, read: Read) -> dict[str, int]:
@@ -153,6 +165,8 @@ class Planner:
         new = [path for key, fields in after.fields.items() for path in fields if path not in known.get(key, fields)]
         if new:
             return "rebuild", f"The view shows new columns of its sources: {', '.join(map(repr, new))}.", none
+        if definition.volatile is not None:
+            return "rebuild", f"The query uses {definition.volatile}, which changes by itself.", none
         if dict(before.versions) == dict(after.versions):
             return "no_op", "Nothing was written to its sources since the last refresh.", none
         return self._compare(view, definition, reads, before)

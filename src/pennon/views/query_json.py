@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 _KEYS = ("source", "version", "columns", "where", "limit", "offset", "functions")
 _FUNCTION_KEYS = ("udf", "inputs", "outputs", "manifest")
-#: Of geneva's queries: what stands for nothing where it is not set.
-_NOT_OFFERED = ("shuffle", "fragment_ids")
+#: Of geneva's queries and what they are based on: what would choose or order rows in other ways than a view does.
+_NOT_OFFERED = ("shuffle", "fragment_ids", "fragments", "take_offsets", "vector", "full_text_query", "order_by")
 
 
 def read_query(document: Json) -> StructuredQuery:
@@ -43,12 +43,12 @@ def is_geneva(document: Json) -> bool:
 
 def read_geneva_query(document: Json) -> StructuredQuery:
     """Return what a query in geneva's form asks for."""
-    refused = next((key for key in _NOT_OFFERED if document.get(key)), None)
-    if refused is not None:
-        raise UnsupportedOperationError(f"A view's query cannot have {refused!r}.")
     base = document.get("base") or {}
     if not isinstance(base, dict):
         raise InvalidInputError("The query's 'base' must be an object.")
+    refused = next((key for key in _NOT_OFFERED if document.get(key) or base.get(key)), None)
+    if refused is not None:
+        raise UnsupportedOperationError(f"A view's query cannot have {refused!r}.")
     name = document.get("source_table")
     if not isinstance(name, str) or not name:
         raise InvalidInputError("The query's 'source_table' must name a table.")

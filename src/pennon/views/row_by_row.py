@@ -38,6 +38,11 @@ def why_not_row_by_row(query: exp.Query) -> str | None:
     return f"The query uses {found}, so every refresh computes the whole view."
 
 
+def find_volatile(query: exp.Query) -> str | None:
+    """Return what a query calls whose value changes from call to call, if there is anything like that."""
+    return next((name for node in query.walk() if (name := _volatile(node)) is not None), None)
+
+
 def called(node: exp.Func) -> str:
     """Return the name of a function as SQL calls it, in lower case."""
     return node.sql("spark").partition("(")[0].strip().lower()
@@ -76,19 +81,23 @@ def _reasons_in(query: exp.Select) -> Iterator[str]:
             yield "a subquery"
         elif isinstance(node, exp.Window):
             yield "a window"
-        elif isinstance(node, exp.Column) and _is_call(node):
-            yield f"{node.name.lower()}, whose value changes from call to call"
+        elif (name := _volatile(node)) is not None:
+            yield f"{name}, whose value changes from call to call"
         elif isinstance(node, exp.Func):
             names = names_of(node)
             if isinstance(node, exp.AggFunc | exp.AnonymousAggFunc) or names & AGGREGATES:
                 yield f"the aggregate {called(node)}()"
             elif isinstance(node, exp.UDTF) or names & GENERATORS:
                 yield f"{called(node)}(), which makes several rows of one"
-            elif names & VOLATILE or (names & {"unix_timestamp"} and not list(node.iter_expressions())):
-                yield f"{called(node)}(), whose value changes from call to call"
 
 
-def _is_call(column: exp.Column) -> bool:
-    """Tell whether what looks like a column is a function that is called without brackets."""
-    name = column.name.lower()
-    return not column.table and not column.this.quoted and name in VOLATILE and name.startswith(("current_", "local"))
+def _volatile(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Column):  # some are called without brackets
+        name = node.name.lower()
+        bare = not node.table and not node.this.quoted and name.startswith(("current_", "local"))
+        return name if bare and name in VOLATILE else None
+    if not isinstance(node, exp.Func):
+        return None
+    names = names_of(node)
+    changes = names & VOLATILE or (names & {"unix_timestamp"} and not list(node.iter_expressions()))
+    return f"{called(node)}()" if changes else None

@@ -19,7 +19,7 @@ from sqlglot.schema import MappingSchema
 
 from pennon.core.errors import suggest
 from pennon.views.asking import TableUse
-from pennon.views.row_by_row import called, names_of, why_not_row_by_row
+from pennon.views.row_by_row import called, find_volatile, names_of, why_not_row_by_row
 from pennon.views.spark_types import arrow_type, spark_name
 from pennon.views.splicing import Statement
 from pennon.views.sql_functions import FORBIDDEN, GENERATORS
@@ -56,6 +56,8 @@ class SparkQuery:
         _refuse_code(self._query)
         #: Why every refresh computes the whole view; none when the query works row by row.
         self.rebuild_reason = why_not_row_by_row(self._query)
+        #: What it calls whose value changes from call to call, if there is anything like that.
+        self.volatile = find_volatile(self._query)
         #: Whether it shows all columns of a table, or of what it makes of one, so that new ones belong to it.
         self.has_star = any(_is_star(item) for item in self._query.selects)
         self._tables = list(_real_tables(self._query))

@@ -41,6 +41,8 @@ class Statement:
                 raise InvalidInputError("The query of a view is a SELECT; '|>' is not offered.")
             if token.token_type == TokenType.RAW_STRING:  # not all who read SQL agree where it ends
                 raise InvalidInputError("The query of a view has no raw strings (r'…'); write plain ones.")
+            if token.token_type == TokenType.VAR and not token.text.isascii():
+                raise InvalidInputError(f"The name {token.text!r} has to stand in backticks: Spark asks for that.")
 
     def edited(self, edits: Sequence[Edit]) -> str:
         """Return the statement with pieces replaced, and without a semicolon at its end."""

@@ -115,6 +115,11 @@ class TestGenevasForm:
         with pytest.raises(UnsupportedOperationError, match=name):
             parse(base={}, source_table="t", **{name: [1]})
 
+    @pytest.mark.parametrize("name", ["vector", "full_text_query", "order_by", "fragment_ids", "take_offsets"])
+    def test_what_its_base_query_may_not_have_is_told(self, name: str) -> None:
+        with pytest.raises(UnsupportedOperationError, match=name):
+            parse(base={name: [1]}, source_table="t")
+
 
 class TestTheClientsForm:
     def test_row_by_row_it_is_lances(self) -> None:

@@ -216,6 +216,7 @@ class TestWhatIsRefused:
             ("SELECT id, FROM t", "is missing|cannot be read"),
             (r"SELECT r'\' AS x FROM t", "raw strings"),
             ("FROM t |> SELECT id", "is not offered"),
+            ("SELECT id AS größe FROM t", "'größe' has to stand in backticks"),
             ("SELECT x.* FROM vector_dedup('t', 1, 'v', 4.0) AS x", "no table function"),
             ("SELECT id FROM t TIMESTAMP AS OF '2026-01-01'", "VERSION AS OF"),
             ("SELECT id FROM t VERSION AS OF -1", "VERSION AS OF|cannot be read"),
@@ -231,6 +232,19 @@ class TestWhatIsRefused:
         for words in (text, f"SELECT {text} FROM t", f"SELECT id FROM t WHERE {text}"):
             with contextlib.suppress(LanceNamespaceError):
                 bind(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "volatile"),
+    [
+        ("SELECT id FROM t WHERE id > 1", None),
+        ("SELECT id FROM t WHERE id > rand()", "rand()"),
+        ("SELECT count(*) AS n FROM t GROUP BY id HAVING max(id) > rand()", "rand()"),
+        ("WITH s AS (SELECT id, current_date AS day FROM t) SELECT id FROM s", "current_date()"),
+    ],
+)
+def test_what_changes_by_itself_is_known_wherever_it_stands(text: str, volatile: str | None) -> None:
+    assert SparkQuery(text).volatile == volatile
 
 
 def test_another_dialect_is_put_into_sparks() -> None:

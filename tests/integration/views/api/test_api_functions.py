@@ -164,6 +164,8 @@ class TestTableFunctions:
         expansion = gallery.definition("v").expansion
         assert expansion is not None
         assert expansion.partition_by_indexed_column == "vector"
+        with pytest.raises(errors.InvalidInputError, match="no limit and no offset"):
+            total(gallery, "w", {"source": "indexed", "limit": 10}, partition_by_indexed_column="vector")
 
 
 BAD: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
@@ -185,6 +187,8 @@ BAD: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
 ]
 BAD_TABLE_FUNCTIONS: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
     ({"partition_by": "nope"}, errors.TableColumnNotFoundError, "'nope'"),
+    ({"partition_by": "vector"}, errors.InvalidInputError, "must be a plain value"),
+    ({"partition_by": "owner"}, errors.InvalidInputError, "must be a plain value"),
     ({"partition_by_indexed_column": "nope"}, errors.TableColumnNotFoundError, "'nope'"),
     ({"partition_by": "id", "partition_by_indexed_column": "vector"}, errors.InvalidInputError, "exclude each other"),
     ({"batch": True}, errors.InvalidInputError, "for chunkers"),

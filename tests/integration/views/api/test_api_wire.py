@@ -197,7 +197,7 @@ class TestKeys:
 
     def test_of_a_source_that_is_hidden_only_the_name_is_told(self, guarded: Any) -> None:
         told = guarded(Role.READER, "hall").post("/v1/materialized_view/hall$of_attic/describe")
-        assert told["sources"] == [{"table": "attic.t", "columns": ["id"]}]
+        assert told["sources"] == [{"table": "attic.t", "id": ["attic", "t"], "columns": ["id"]}]
 
     def test_a_cascade_does_not_reach_what_the_key_may_not_write(self, guarded: Any) -> None:
         writer = guarded(Role.WRITER, "hall")

@@ -11,6 +11,8 @@ from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError
 from pennon.catalog import views
 from pennon.catalog.views import Watermark
 from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
+from pennon.lake.arrow_stream import source_of
+from tests.integration.views.guards.house import stream_of
 
 if TYPE_CHECKING:
     from tests.integration.views.guards.house import ViewLake
@@ -77,6 +79,20 @@ def test_a_column_is_not_taken_away_while_views_read_it(lake: ViewLake) -> None:
     assert lake.open("t").schema.names == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("operation", ["InsertIntoTable", "CreateTable"])
+def test_a_table_is_not_replaced_by_one_without_the_columns_that_views_read(lake: ViewLake, operation: str) -> None:
+    rows = lake.open("t").to_table()
+    for others in (rows.drop_columns(["b"]), rows.set_column(0, "a", rows["a"].cast(pa.int32()))):
+        with pytest.raises(InvalidTableStateError, match=r"Column '[ab]' is needed by view 'v' as"):
+            lake(operation, "t", data=others, mode="overwrite")
+        upload = lake.ns.begin_upload(("t",), None)["upload_id"]
+        with pytest.raises(InvalidTableStateError, match=r"Column '[ab]' is needed by view 'v' as"):
+            lake.ns.add_part(("t",), upload, "1", source_of(stream_of(others)), "overwrite")
+    assert lake.latest("t") == 1
+    lake(operation, "t", data=rows.drop_columns(["c"]), mode="overwrite")
+    assert lake.open("t").schema.names == ["a", "b"]
+
+
 def test_columns_that_no_view_reads_are_changed_freely(lake: ViewLake) -> None:
     retype(lake, "c", "float32")
     rename(lake, "c", "d")
@@ -87,6 +103,7 @@ def test_columns_that_no_view_reads_are_changed_freely(lake: ViewLake) -> None:
 def test_columns_of_a_branch_are_nothing_to_views(lake: ViewLake) -> None:
     lake("CreateTableBranch", "t", name="work")
     lake("AlterTableDropColumns", "t", columns=["b"], branch="work")
+    lake("InsertIntoTable", "t", data=pa.table({"c": [0.5]}), mode="overwrite", branch="work")
     assert "v" in lake.tables()
 
 

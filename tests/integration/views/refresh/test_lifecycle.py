@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lance_namespace import DropTableRequest
 
 import pennon
 from pennon.catalog import views
@@ -235,6 +236,48 @@ def test_cascade_refreshes_what_a_view_reads_first(lab: Lab) -> None:
     assert (done["mode"], done["source_version"]) == ("incremental", lab.version(view))
     wanted = [{"id": i, "thrice": i % 7 * 3} for i in range(43) if i % 7]
     assert lab.rows("top") == sorted(wanted, key=repr)
+
+
+def test_cascade_brings_all_views_to_the_same_version_of_a_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pennon.pipeline.view_commits import ViewCommitter
+
+    lab.create("forked", rows(0, 10))
+    for side in ("one", "other"):
+        lab.view(f"forked_{side}", {"source": "forked", "columns": {"id": "id", side: "a"}})
+    lab.view("joined", "SELECT id, one, other FROM forked_one FULL JOIN forked_other USING (id)")
+    plain = ViewCommitter.commit
+
+    def commit_while_others_write(committer: Any, *given: Any) -> Any:
+        done = plain(committer, *given)
+        first = lab.dataset("forked").count_rows()
+        lab.append("forked", rows(first, first + 1))
+        return done
+
+    monkeypatch.setattr(ViewCommitter, "commit", commit_while_others_write)
+    lab.refresh("joined", before=[lab.table(f"forked_{side}").id for side in ("one", "other")])
+    for side in ("one", "other"):
+        watermark = lab.catalogued(f"forked_{side}").watermark
+        assert watermark is not None
+        assert dict(watermark.versions) == {lab.table("forked").id: 1}
+    wanted = [{"id": i, "one": i % 7, "other": i % 7} for i in range(10)]
+    assert lab.rows("joined") == sorted(wanted, key=repr)
+
+
+def test_view_that_is_dropped_meanwhile_ends_its_refresh(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pennon.pipeline.computation import Computation
+
+    view = doubled(lab, "short_lived")
+    folder = lab.house.places.folder(lab.table(view).location)
+    plain = Computation.run
+
+    def run_and_drop(computation: Any) -> Any:
+        done = plain(computation)
+        lab.namespace.drop_table(DropTableRequest(id=[view]))
+        return done
+
+    monkeypatch.setattr(Computation, "run", run_and_drop)
+    assert lab.refresh(view).failure["message"] == f"The view {view!r} was dropped."
+    assert list(folder.files("")) == []
 
 
 def test_failed_rows_are_null_and_counted(lab: Lab) -> None:

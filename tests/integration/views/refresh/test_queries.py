@@ -51,6 +51,19 @@ def test_every_kind_of_change_is_followed(lab: Lab) -> None:
     assert lab.version(view) == 3
 
 
+def test_what_geneva_asks_for_is_filled_and_follows_changes(lab: Lab) -> None:
+    base = {"filter": "id % 2 = 0", "columns": {"id": "id", "loud": "upper(name)"}, "limit": None, "vector": None}
+    query = {"base": base, "shuffle": False, "fragment_ids": None, "column_udfs": None, "source_table": "evens"}
+    kinds = {"__source_row_id": pa.int64(), "__is_set": pa.bool_(), "id": pa.int64(), "loud": pa.string()}
+    lab.create("evens", numbers(0, 6))
+    lab.view("evens_view", {**query, "source_db_uri": "db://x"}, schema=pa.schema(kinds))
+    lab.refresh("evens_view")
+    lab.append("evens", numbers(6, 9))
+    assert lab.refresh("evens_view").result["mode"] == "incremental"
+    wanted = [{"__is_set": True, "id": i, "loud": f"N{i}"} for i in (0, 2, 4, 6, 8)]
+    assert lab.rows("evens_view", "__is_set", "id", "loud") == wanted
+
+
 def test_functions_are_called_for_changed_rows_alone(lab: Lab, log: CallLog) -> None:
     path = log.path
 

@@ -56,6 +56,19 @@ def test_joins_and_groups_are_computed_anew_and_say_why(lab: Lab) -> None:
     assert lab.refresh("spent").result["mode"] == "no_op"
 
 
+def test_what_changes_by_itself_is_computed_anew_at_every_refresh(lab: Lab) -> None:
+    lab.create("dice", pa.table({"id": pa.array(range(5), pa.int64())}))
+    lab.view("thrown", {"source": "dice", "columns": {"id": "id", "chance": "random()"}})
+    lab.view("thrown_by_spark", "SELECT id, rand() AS chance FROM dice")
+    lab.view("summed", "SELECT sum(chance) AS chance FROM (SELECT rand() AS chance FROM dice)")
+    for name in ("thrown", "thrown_by_spark", "summed"):
+        lab.refresh(name)
+        before = lab.rows(name)
+        done = lab.refresh(name).result
+        assert (done["mode"], "which changes by itself" in done["reason"]) == ("rebuild", True)
+        assert lab.rows(name) != before
+
+
 def test_failing_statement_fails_the_job_with_sparks_words(lab: Lab) -> None:
     lab.create("zeros", orders(0, 5))
     lab.view("divided", "SELECT id, CAST(1 DIV customer AS BIGINT) AS share FROM zeros")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import pennon
 from tests.integration.views.refresh.lab import Lab
@@ -73,6 +74,25 @@ def test_each_value_of_a_column_is_a_call_of_its_own(lab: Lab) -> None:
     lab.view("parted_totals", {"source": "parted"}, Total)
     lab.refresh("parted_totals")
     assert lab.rows("parted_totals") == expected(lab, "parted")
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array([1.0, float("nan"), None, float("nan"), -0.0, 0.0, None]), {"0.0": 2, "1.0": 1, "None": 2, "nan": 2}),
+        (pa.array(["a", None, "b", "a"]).dictionary_encode(), {"'a'": 2, "'b'": 1, "None": 1}),
+    ],
+)
+def test_values_are_told_apart_as_sql_does(lab: Lab, values: pa.Array, wanted: dict[str, int]) -> None:
+    @pennon.udtf(output_schema=pa.schema({"value": pa.string(), "rows": pa.int64()}), partition_by="value")
+    def counted(rows: pa.Table) -> dict[str, list[object]]:
+        return {"value": [repr(rows.column("value")[0].as_py()).removeprefix("-")], "rows": [len(rows)]}
+
+    name = f"apart_{len(values)}"
+    lab.create(name, pa.table({"value": values}))
+    lab.view(f"{name}_counted", {"source": name}, counted)
+    lab.refresh(f"{name}_counted")
+    assert {row["value"]: row["rows"] for row in lab.rows(f"{name}_counted")} == wanted
 
 
 def test_partitions_that_fail_are_left_out_or_tried_again(lab: Lab, tmp_path: Path) -> None:
@@ -167,3 +187,6 @@ def test_each_partition_of_a_vector_index_is_a_call_of_its_own(lab: Lab) -> None
     lab.change("vectors", lambda dataset: dataset.delete("id < 10"))
     lab.refresh("clusters")
     assert sorted(sorted(row["ids"]) for row in lab.rows("clusters")) == corner_sets()
+    lab.change("vectors", lambda dataset: dataset.drop_index("vector_idx"))
+    lab.append("vectors", vectors(440, 450))
+    assert "'vector' has no IVF index" in lab.refresh("clusters").failure["message"]
