@@ -61,6 +61,22 @@ class TestTree:
         screen.sees("This namespace is empty.")
         screen.sees("db.create_table")
 
+    def test_a_table_that_is_only_declared_says_so_on_every_tab(self, screen: Screen, rest: RestClient) -> None:
+        rest.post("/v1/table/shop$plan/declare")
+        for tab in ("data", "indexes", "statistics"):
+            screen.open(f"table/shop$plan/{tab}").sees("This table is declared and has no data yet.")
+        screen.sees("no version yet")
+        screen.open("table/shop$plan/versions").sees("There are no versions yet.")
+        rest.post("/v1/table/shop$plan/drop")
+
+    def test_from_a_namespace_one_comes_back_up(self, screen: Screen, rest: RestClient) -> None:
+        rest.post("/v1/namespace/empty$below/create")
+        screen.open("namespace/empty$below")
+        screen.main.get_by_role("link", name="empty").click()
+        expect(screen.page.get_by_role("heading", level=1)).to_have_text("empty")
+        screen.sees("0 tables, 1 namespace")
+        rest.post("/v1/namespace/empty$below/drop")
+
     def test_ten_thousand_tables_are_searched_at_once(
         self, open_screen: OpenScreen, crowded_server: PennonProcess
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +27,22 @@ def wide_table(console_server: PennonProcess) -> str:
     return "table/wide"
 
 
+@pytest.fixture(scope="module")
+def odd_table(console_server: PennonProcess) -> str:
+    """A table of values that are easily told wrongly, and of a name that is longer than its column is wide."""
+    rows = pa.table(
+        {
+            "big": pa.array([2**63 - 1, None], pa.int64()),
+            "small": [1e-12, float("nan")],
+            "seen": pa.array([1, None], pa.timestamp("us", tz="UTC")),
+            "cost": pa.array([Decimal("0.10"), None], pa.decimal128(20, 2)),
+            "a_name_" * 15: ["<b>", ""],
+        }
+    )
+    pennon.connect(console_server.url).create_table("odd", rows, mode="overwrite")
+    return "table/odd"
+
+
 class TestGrid:
     def test_values_are_shown_as_what_they_are(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/data?where=id+%3D+7")
@@ -34,6 +51,23 @@ class TestGrid:
         assert cells.nth(3).inner_text() == "null"
         assert cells.nth(4).locator("img").evaluate("image => image.naturalWidth") == 24
         expect(cells.nth(5).locator("svg")).to_be_visible()
+
+    def test_values_at_the_ends_of_their_types(self, screen: Screen, odd_table: str) -> None:
+        screen.open(f"{odd_table}/data")
+        cells = screen.main.locator("table.grid tbody tr").first.locator("td").all_inner_texts()
+        assert cells == ["9223372036854775807", "1e-12", "1970-01-01 00:00:00.000001Z", "0.10", "<b>"]
+        assert screen.column(2)[1] == "NaN"
+        heads = screen.main.locator("table.grid thead th").all_inner_texts()
+        assert heads[3:5] == ["seen\ntimestamp[us, UTC]", "cost\ndecimal128(20, 2)"]
+        screen.click("Row 1 in full")
+        value = screen.page.locator("dialog dd").last
+        frame = screen.page.locator("dialog").bounding_box()
+        place = value.bounding_box()
+        assert frame is not None
+        assert place is not None
+        # A long name leaves room for its value.
+        assert place["x"] + place["width"] <= frame["x"] + frame["width"]
+        assert place["width"] > frame["width"] / 3
 
     def test_a_row_in_full(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/data?where=id+%3D+7")

@@ -106,7 +106,7 @@ class TestSteering:
         expect(table).to_contain_text("cannot rate smoke")
         table.get_by_role("link").first.click()
         screen.settled()
-        screen.sees("1–1 of 1 rows")
+        screen.sees("1–1 of 1 row")
         screen.sees("smoky")
         screen.open(f"job/{job['job_id']}")
         screen.click("Retry failed rows")

@@ -45,6 +45,8 @@ def test_every_page_fits_and_has_no_barriers(open_screen: OpenScreen, width: int
     assert not checked or screen.barriers() == []
     screen.open(f"{TEAS}/functions").click("Backfill loud")
     screen.shoot(f"dialog-{width}-{theme}")
+    body = screen.page.locator("dialog .dialog-body")
+    assert body.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
     assert not checked or screen.barriers() == []
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+import pennon
 from tests.console.screen import Screen
 
 if TYPE_CHECKING:
     from tests.support.rest import RestClient
+    from tests.support.server import PennonProcess
 
 CHEAP = "table/shop$cheap"
 
@@ -53,6 +55,18 @@ def test_a_view_says_what_it_is_and_is_refreshed(screen: Screen, rest: RestClien
     screen.open(f"{CHEAP}/data?where=id+%3D+6").sees("TEA 6")
 
 
+def test_a_source_with_a_dot_in_its_name_is_linked(
+    screen: Screen, rest: RestClient, console_server: PennonProcess
+) -> None:
+    pennon.connect(console_server.url).create_table("old.teas", [{"id": 1}], namespace_path=["shop"])
+    body = {"kind": "query", "source_query": "SELECT id FROM shop.`old.teas`", "with_no_data": True}
+    rest.post("/v1/materialized_view/shop$dotted/create", body, expect=201)
+    screen.open("table/shop$dotted/view")
+    screen.main.get_by_role("link", name="shop.old.teas").click()
+    expect(screen.page.get_by_role("heading", level=1)).to_have_text("old.teas")
+    rest.post("/v1/table/shop$old.teas/drop", {"cascade": True})
+
+
 def test_a_view_that_is_computed_anew_says_why(screen: Screen) -> None:
     screen.open("table/shop$best/view")
     screen.sees("by computing everything anew")
@@ -82,7 +96,7 @@ def test_the_rows_that_its_functions_failed_on_are_listed(screen: Screen) -> Non
     expect(errors).to_contain_text("seven is enough")
     errors.get_by_role("link").click()
     expect(screen.page.get_by_role("heading", level=1)).to_have_text("harvest")
-    screen.sees("1–1 of 1 rows")
+    screen.sees("1–1 of 1 row")
     screen.sees("tea 7")
 
 

@@ -5,6 +5,9 @@ const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
 
 export const count = (value) => (value === null || value === undefined ? "—" : COUNT.format(value));
 
+/** Return a count with the word for what is counted: "1 row", "2 rows". */
+export const countOf = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
 export function bytes(value) {
   if (value === null || value === undefined) return "—";
   let unit = 0;
@@ -20,12 +23,13 @@ export function percent(part, whole) {
   const share = (100 * part) / whole;
   // 100% is said only when it is all of it.
   if (share > 99.9 && part < whole) return "99.9%";
+  if (share > 0 && share < 0.1) return "< 0.1%";
   return `${share >= 10 || Number.isInteger(share) ? Math.round(share) : share.toFixed(1)}%`;
 }
 
 export function seconds(value) {
   if (value === null || value === undefined) return "—";
-  if (value < 0.001) return "0 s";
+  if (value < 0.001) return value > 0 ? "< 1 ms" : "0 s";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 120) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
   if (value < 7200) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
@@ -59,9 +63,24 @@ export function typeText(type) {
     case "struct":
       return `struct<${inner.map((field) => field.name).join(", ")}>`;
     default:
-      return type.type;
+      return plainType(type.type);
   }
 }
+
+/** Return a type that holds no other as Arrow writes it; the server tells of "timestamp:us:UTC". */
+function plainType(text) {
+  const [name, first, ...rest] = text.split(":");
+  if (name === "decimal") return `decimal${first}(${rest.join(", ")})`;
+  if (name.startsWith("date") || first === undefined) return name;
+  const zone = rest.join(":");
+  return `${name}[${first}${zone && zone !== "-" ? `, ${zone}` : ""}]`;
+}
+
+/** Return the type of a field; of a blob, not how it is stored. */
+export const fieldType = (field) => (isBlob(field) ? "blob" : typeText(field.type));
+
+/** Return a number with as many digits as one reads, however small it is. */
+export const digits = (value) => String(Number.isInteger(value) ? value : Number(value.toPrecision(7)));
 
 const FLOATS = new Set(["float", "double", "halffloat", "float16", "float32", "float64"]);
 

@@ -2,8 +2,9 @@
 
 import { BASE, call, onJob, pathOf } from "./api.js";
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { count, countOf } from "./format.js";
 import { jobTable } from "./jobs/list.js";
+import { crumbs } from "./parts/crumbs.js";
 import { nothing } from "./parts/dialogs.js";
 import { copyButtons } from "./parts/snippets.js";
 import { address, tableAddress } from "./router.js";
@@ -61,24 +62,26 @@ export async function home(route, signal) {
   );
 }
 
+const atLeast = (found, word, more) => (more ? `${count(found.length)}+ ${word}s` : countOf(found.length, word));
+
 /** A namespace: what is in it. */
 export async function namespacePage(route, signal) {
   const id = pathOf(route.id);
   const list = { method: "GET", path: `/v1/namespace/${id}/table/list?limit=${SHOWN}&include_declared=true` };
   const below = { method: "GET", path: `/v1/namespace/${id}/list?limit=${SHOWN}` };
   const [tables, namespaces, views] = await Promise.all([call(list, signal), call(below, signal), viewsIn(route.id)]);
-  const names = route.id.join(".");
   return h(
     "div.page",
     {},
-    h("h1", {}, names),
+    crumbs(route.id.slice(0, -1)),
+    h("h1", {}, route.id.at(-1)),
     h(
       "div.section-head",
       {},
       h(
         "p.muted",
         {},
-        `${count(tables.tables.length)}${tables.page_token ? "+" : ""} tables, ${count(namespaces.namespaces.length)} namespaces`,
+        `${atLeast(tables.tables, "table", tables.page_token)}, ${atLeast(namespaces.namespaces, "namespace", namespaces.page_token)}`,
       ),
       h("span.spring"),
       copyButtons(() => list, "list tables"),

@@ -2,7 +2,7 @@
 
 import { events, listAll, listing, pathOf } from "./api.js";
 import { h, settle } from "./dom.js";
-import { count } from "./format.js";
+import { count, countOf } from "./format.js";
 import { address, go, tableAddress } from "./router.js";
 import { viewsIn } from "./views.js";
 import { virtualList } from "./parts/virtual.js";
@@ -151,10 +151,10 @@ export class Tree {
     this.active = Math.min(this.active, Math.max(this.rows.length - 1, 0));
     this.list.set(this.rows);
     const found = this.rows.filter((row) => row.table).length;
-    if (wanted) this.status.textContent = `${count(found)} of ${count(this.total)} tables`;
+    if (wanted) this.status.textContent = `${count(found)} of ${countOf(this.total, "table")}`;
     else
       this.status.textContent = this.total
-        ? `${count(this.total)} ${this.total === 1 ? "table" : "tables"}`
+        ? countOf(this.total, "table")
         : "No tables yet. Create one with a client; the overview says how.";
   }
 

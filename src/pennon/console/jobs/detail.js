@@ -2,7 +2,7 @@
 
 import { call, follow, onJob, onTable } from "../api.js";
 import { h, isMarked, put, redraw } from "../dom.js";
-import { bytes, count, moment, percent, seconds } from "../format.js";
+import { bytes, count, countOf, moment, percent, seconds } from "../format.js";
 import { nothing, problem, toast } from "../parts/dialogs.js";
 import { progressBar, ratePlot, shareBar } from "../parts/charts.js";
 import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
@@ -125,7 +125,7 @@ class JobView {
     else
       put(
         this.failed,
-        failed ? h("p.muted", {}, `${count(failed)} rows failed; they are listed when they are committed.`) : null,
+        failed ? h("p.muted", {}, `${countOf(failed, "row")} failed; listed when they are committed.`) : null,
       );
   }
 
@@ -150,7 +150,7 @@ class JobView {
       call(this.errorRequest(), signal).catch(() => null),
       this.job.job_type === "refresh" ? describeView(names, signal).catch(() => null) : null,
     ]);
-    if (found) this.errors = { ...found, label: "Rows that failed", home: view?.sources[0].table.split(".") ?? names };
+    if (found) this.errors = { ...found, label: "Rows that failed", home: view?.sources[0].id ?? names };
   }
 
   sparkLink() {
@@ -235,22 +235,26 @@ async function listen(view, signal) {
 
 function facts(job) {
   const { counters } = job;
+  const ran = (job.finished_ms ?? Date.now()) - job.started_ms;
   const known = [
     ["Job", job.job_id],
     ["Submitted", `${moment(job.creation_ms)} by ${job.submitted_by}`],
     ["Started", job.started_ms ? moment(job.started_ms) : "—"],
-    ["Took", job.started_ms ? seconds(((job.finished_ms ?? Date.now()) - job.started_ms) / 1000) : "—"],
+    [job.finished_ms ? "Took" : "Runs for", job.started_ms ? seconds(ran / 1000) : "—"],
     ["Worker", job.worker ?? "—"],
     ["Attempt", count(job.attempt)],
     ["Priority", count(job.priority)],
     ["Rows planned", count(counters.rows_planned)],
     ["Rows computed", count(counters.rows_computed)],
     ["Rows failed", count(counters.rows_failed ?? 0)],
-    ["Fragments committed", `${count(counters.fragments_committed ?? 0)} of ${count(counters.fragments_planned)}`],
     ["Read", bytes(counters.bytes_read)],
     ["Written", bytes(counters.bytes_written)],
     ["Peak memory of a task", bytes(counters.peak_memory_bytes)],
   ];
+  if (counters.fragments_planned !== undefined) {
+    const told = `${count(counters.fragments_committed ?? 0)} of ${count(counters.fragments_planned)}`;
+    known.push(["Fragments committed", told]);
+  }
   if (job.retry_of) known.push(["Retry of", h("a", { href: address(["job", job.retry_of]) }, job.retry_of)]);
   if (job.result?.mode)
     known.push(["Result", `${job.result.mode}${job.result.reason ? `: ${job.result.reason}` : ""}`]);
@@ -278,10 +282,12 @@ function eventTable(events) {
   return scrollingTable("Events", ["No.", "At", "Event", "Of", "Details"], rows, "div.scroll.events");
 }
 
+const told = (value) => (typeof value === "object" ? JSON.stringify(value) : value);
+
 function summary(data) {
   const { counters, result, ...rest } = data;
   const flat = Object.entries(rest).filter(([, value]) => value !== null && value !== "");
   return flat
-    .map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`)
+    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${value.message ?? told(value)}`)
     .join(", ");
 }

@@ -25,7 +25,8 @@ export function progressOf({ counters, state }) {
 export function jobTable(jobs) {
   const rows = jobs.map((job) => {
     const { done, planned } = progressOf(job);
-    const took = ((job.finished_at_millis ?? Date.now()) - job.created_at_millis) / 1000;
+    const started = job.started_at_millis;
+    const took = started ? ((job.finished_at_millis ?? Date.now()) - started) / 1000 : null;
     return h(
       "tr",
       {},
@@ -99,20 +100,28 @@ export async function jobsPage(route, signal) {
     h(
       "div.bar",
       {},
-      h("label", { for: "job-state" }, "State"),
       h(
-        "select",
-        { id: "job-state", onchange: (event) => change({ state: event.target.value }) },
-        STATES.map((value) => h("option", { value, selected: value === state }, value.replace("_", " ") || "any")),
+        "span.row",
+        {},
+        h("label", { for: "job-state" }, "State"),
+        h(
+          "select",
+          { id: "job-state", onchange: (event) => change({ state: event.target.value }) },
+          STATES.map((value) => h("option", { value, selected: value === state }, value.replace("_", " ") || "any")),
+        ),
       ),
-      h("label", { for: "job-table" }, "Table"),
-      h("input", {
-        id: "job-table",
-        value: table,
-        placeholder: "namespace$table",
-        spellcheck: "false",
-        oninput: settle((event) => change({ table: event.target.value.trim() }), 500),
-      }),
+      h(
+        "span.row",
+        {},
+        h("label", { for: "job-table" }, "Table"),
+        h("input", {
+          id: "job-table",
+          value: table,
+          placeholder: "namespace$table",
+          spellcheck: "false",
+          oninput: settle((event) => change({ table: event.target.value.trim() }), 500),
+        }),
+      ),
       h("span.spring"),
       copyButtons(request, "list jobs"),
     ),

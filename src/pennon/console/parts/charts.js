@@ -1,7 +1,7 @@
 /** Small drawings: bars, histograms, lines. Each says in words what it shows. */
 
 import { h, s } from "../dom.js";
-import { count, percent, seconds } from "../format.js";
+import { count, countOf, percent, seconds } from "../format.js";
 
 /** A bar of shares with a legend. @param {{label: string, value: number, text?: string, kind: string}[]} parts */
 export function shareBar(parts, label) {
@@ -57,7 +57,7 @@ export function histogram(values, label, format = count) {
   if (!values.length) return h("p.muted", {}, "Nothing to draw yet.");
   const low = values.reduce((least, value) => Math.min(least, value));
   const high = values.reduce((most, value) => Math.max(most, value));
-  const buckets = Math.min(24, Math.max(1, new Set(values).size));
+  const buckets = low === high ? 1 : Math.min(24, Math.max(12, new Set(values).size));
   const width = (high - low) / buckets || 1;
   const counts = Array.from({ length: buckets }, () => 0);
   for (const value of values) counts[Math.min(buckets - 1, Math.floor((value - low) / width))] += 1;
@@ -65,14 +65,15 @@ export function histogram(values, label, format = count) {
   const step = 480 / buckets;
   const bars = counts.map((number, at) => {
     const height = number ? Math.max(2, (number / tallest) * 100) : 0;
-    const range = `${format(Math.round(low + at * width))} – ${format(Math.round(low + (at + 1) * width))}`;
+    const [from, to] = [low + at * width, Math.min(high, low + (at + 1) * width)].map(Math.round);
     return s(
       "rect.bar",
-      { x: at * step + 1, y: 110 - height, width: Math.max(step - 2, 1), height },
-      s("title", {}, `${range}: ${count(number)}`),
+      { x: at * step + 1, y: 110 - height, width: Math.min(step, 40) - 2, height },
+      s("title", {}, `${format(from)} – ${format(to)}: ${count(number)}`),
     );
   });
-  const sentence = `${label}: ${count(values.length)} values from ${format(low)} to ${format(high)}`;
+  const range = low === high ? `of ${format(low)}` : `from ${format(low)} to ${format(high)}`;
+  const sentence = `${label}: ${countOf(values.length, "value")} ${range}`;
   return h(
     "figure.chart",
     {},
@@ -82,7 +83,7 @@ export function histogram(values, label, format = count) {
       bars,
       s("line.axis", { x1: 0, x2: 480, y1: 110, y2: 110 }),
     ),
-    ends(format(low), format(high)),
+    ends(format(low), low === high ? "" : format(high)),
     h("figcaption.muted.small", {}, `${sentence}; the tallest bar is ${count(tallest)}.`),
   );
 }
@@ -93,6 +94,7 @@ export function ratePlot(spans, label) {
   const start = spans[0].from;
   const end = Math.max(spans.at(-1).to, start + 1);
   const most = Math.max(...spans.map((span) => span.rate), 1e-9);
+  const told = count(most < 10 ? most : Math.round(most));
   const x = (at) => (((at - start) / (end - start)) * 480).toFixed(1);
   const y = (rate) => (100 - (rate / most) * 90).toFixed(1);
   const path = spans
@@ -103,12 +105,12 @@ export function ratePlot(spans, label) {
     {},
     s(
       "svg",
-      { viewBox: "0 0 480 102", role: "img", "aria-label": `${label}: at most ${count(most)} rows a second` },
+      { viewBox: "0 0 480 102", role: "img", "aria-label": `${label}: at most ${told} rows a second` },
       s("path.area", { d: `${path} L480 100 L0 100 Z` }),
       s("path.line", { d: path }),
       s("line.axis", { x1: 0, x2: 480, y1: 100, y2: 100 }),
     ),
-    ends(`at most ${count(most)} rows/s`, seconds((end - start) / 1000)),
+    ends(`at most ${told} rows/s`, seconds((end - start) / 1000)),
   );
 }
 
@@ -117,10 +119,13 @@ export function sparkline(numbers) {
   const most = 48;
   const step = Math.max(1, Math.ceil(numbers.length / most));
   const shown = numbers.filter((_, at) => at % step === 0).map(Number);
-  const reach = Math.max(...shown.map(Math.abs), 1e-9);
+  const known = shown.filter(Number.isFinite);
+  const reach = Math.max(...known.map(Math.abs), 1e-9);
+  // Where nothing is negative, all of the height is for what is there.
+  const base = known.some((value) => value < 0) ? 10 : 19;
   const bars = shown.map((value, at) => {
-    const height = Math.max(0.6, (Math.abs(value) / reach) * 9);
-    return s("rect", { x: at * 2, y: value < 0 ? 10 : 10 - height, width: 1.4, height });
+    const height = Math.max(0.6, (Number.isFinite(value) ? Math.abs(value) / reach : 0) * (base - 1));
+    return s("rect", { x: at * 2, y: value < 0 ? base : base - height, width: 1.4, height });
   });
   return s(
     "svg.spark",

@@ -88,7 +88,8 @@ export function control(field) {
   }
   const hint = field.hint ? h("span.hint", { id: `${id}-hint` }, field.hint) : null;
   const label = h("label", { for: id }, field.label);
-  return field.kind === "flag" ? h("div.field.flag", {}, input, label, hint) : h("div.field", {}, label, input, hint);
+  if (field.kind === "flag") return h("div.field.flag", {}, input, label, hint);
+  return h("div.field", { class: field.kind === "number" ? "half" : "" }, label, input, hint);
 }
 
 /** Read the values of a form; empty ones are left out. @param {Field[]} fields */

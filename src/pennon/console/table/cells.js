@@ -2,7 +2,7 @@
 
 import { download, pathOf } from "../api.js";
 import { h } from "../dom.js";
-import { bytes, count, isBinary, isBlob, isVector, shorten } from "../format.js";
+import { bytes, digits, isBinary, isBlob, isVector, shorten } from "../format.js";
 import { openDialog } from "../parts/dialogs.js";
 import { sparkline } from "../parts/charts.js";
 
@@ -49,7 +49,7 @@ export function cell(value, field) {
       h("span.muted.small", {}, `${value.length}d`),
     );
   if (typeof value === "object") return shorten(JSON.stringify(value), 80);
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Math.round(value * 1e6) / 1e6);
+  if (typeof value === "number") return digits(value);
   return shorten(String(value), 120);
 }
 
@@ -60,7 +60,7 @@ function whole(value, field, table, row) {
     const type = pictureType(value);
     return type
       ? picture(value, type, field.name, true)
-      : h("code.wrap", {}, `${bytes(sizeOf(value))}: ${shorten(value, 400)}`);
+      : h("code.wrap", {}, `${bytes(sizeOf(value))}${value && `: ${shorten(value, 400)}`}`);
   }
   if (isBlob(field) && row._rowid !== undefined) {
     return h(
@@ -95,7 +95,7 @@ export function showRow(table, row, fields, more = () => null) {
     h("dd", {}, whole(row[field.name], field, table, row), more(field)),
   ]);
   openDialog({
-    title: row._rowid === undefined ? "Row" : `Row ${count(row._rowid)}`,
+    title: row._rowid === undefined ? "Row" : `Row id ${row._rowid}`,
     body: h("dl.facts.one", {}, list),
     wide: true,
   });

@@ -2,7 +2,7 @@
 
 import { call } from "../api.js";
 import { h } from "../dom.js";
-import { count, isText, isVector } from "../format.js";
+import { count, countOf, isText, isVector } from "../format.js";
 import { nothing, openDialog, problem, toast } from "../parts/dialogs.js";
 import { copyButtons, pythonValue } from "../parts/snippets.js";
 import { go } from "../router.js";
@@ -178,7 +178,7 @@ function rowsOf(table, wishes, show, found, total) {
 
 function pager(wishes, show, shown, more, total) {
   const last = wishes.offset + shown;
-  const whole = total === null ? (more ? `${count(last)}+` : count(last)) : count(total);
+  const whole = total === null && more ? `${count(last)}+ rows` : countOf(total ?? last, "row");
   const sizes = h(
     "select",
     { id: "page-size", onchange: (event) => show({ size: event.target.value, offset: "" }) },
@@ -187,7 +187,7 @@ function pager(wishes, show, shown, more, total) {
   return h(
     "div.bar.pager",
     {},
-    h("span", { role: "status" }, `${count(wishes.offset + 1)}–${count(last)} of ${whole} rows`),
+    h("span", { role: "status" }, `${count(wishes.offset + 1)}–${count(last)} of ${whole}`),
     h(
       "button",
       {
@@ -198,8 +198,7 @@ function pager(wishes, show, shown, more, total) {
       "Previous",
     ),
     h("button", { type: "button", disabled: !more, onclick: () => show({ offset: last }) }, "Next"),
-    h("label", { for: "page-size" }, "Rows a page"),
-    sizes,
+    h("span.row", {}, h("label", { for: "page-size" }, "Rows a page"), sizes),
   );
 }
 
@@ -208,7 +207,7 @@ function controls(table, wishes, show, request) {
   const where = h("input", {
     id: "where",
     value: wishes.where,
-    placeholder: "Filter, for example: price > 3 AND name LIKE 'tea%'",
+    placeholder: "SQL filter, such as price > 3",
     "aria-label": "Filter (SQL)",
     spellcheck: "false",
   });
@@ -238,7 +237,7 @@ function controls(table, wishes, show, request) {
       ...fit.map((field) => h("option", { value: field.name, selected: field.name === wishes.in }, field.name)),
     );
     given.placeholder = kind.value === "vector" ? "0.1, 0.2, …" : "words";
-    for (const element of [given, column]) element.disabled = !kind.value;
+    for (const element of [given, column]) element.hidden = !kind.value;
   };
   kind.addEventListener("change", adapt);
   adapt();

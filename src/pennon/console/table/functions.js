@@ -2,7 +2,7 @@
 
 import { call } from "../api.js";
 import { h, put } from "../dom.js";
-import { count, percent, typeText } from "../format.js";
+import { countOf, fieldType, percent } from "../format.js";
 import { askFor, nothing, problem, toast } from "../parts/dialogs.js";
 import { shareBar } from "../parts/charts.js";
 import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
@@ -83,7 +83,7 @@ async function fillCard(table, { path, field, place }) {
         "div.section-head",
         {},
         h("h2", {}, path),
-        h("span.type", {}, typeText(field.type)),
+        h("span.type", {}, fieldType(field)),
         h("span.spring"),
         copyButtons(() => ask, `state of ${path}`),
       ),
@@ -91,7 +91,7 @@ async function fillCard(table, { path, field, place }) {
         "p",
         {},
         h("b", {}, percent(state.computed, state.rows)),
-        ` of ${count(state.rows)} rows computed (known per ${state.granularity})`,
+        ` of ${countOf(state.rows, "row")} computed (known per ${state.granularity})`,
       ),
       shareBar(
         [
@@ -186,7 +186,7 @@ function backfill(table, column) {
             h(
               "p",
               { role: "status" },
-              `It would compute ${count(plan.rows)} rows of ${count(plan.fragments)} fragments, in ${count(plan.udf_calls)} calls.${plan.before.length ? ` First: ${plan.before.join(", ")}.` : ""}`,
+              `It would compute ${countOf(plan.rows, "row")} of ${countOf(plan.fragments, "fragment")}, in ${countOf(plan.udf_calls, "call")}.${plan.before.length ? ` First: ${plan.before.join(", ")}.` : ""}`,
             ),
           );
         },

@@ -1,7 +1,7 @@
 /** A grid of rows that draws only the columns one can see: a thousand of them are no slower than ten. */
 
 import { h } from "../dom.js";
-import { isBinary, isVector, typeText } from "../format.js";
+import { fieldType, isBinary, isVector } from "../format.js";
 import { cell } from "./cells.js";
 
 const WIDTH = 170;
@@ -20,6 +20,12 @@ const NUMBERS = new Set([
   "double",
   "halffloat",
 ]);
+
+function valueCell(value, field) {
+  const shown = cell(value, field);
+  const kind = NUMBERS.has(field.type.type) ? "number" : "";
+  return h("td", { class: kind, title: typeof shown === "string" ? shown : null }, shown);
+}
 
 /**
  * @param {{rows: any[], fields: any[], first: number, sort: {name: string, descending: boolean}|null,
@@ -62,9 +68,7 @@ export function grid({ rows, fields, first, sort, onsort, onrow }) {
           ),
         ),
         gap(before, "td"),
-        columns.map((field) =>
-          h("td", { class: NUMBERS.has(field.type.type) ? "number" : "" }, cell(row[field.name], field)),
-        ),
+        columns.map((field) => valueCell(row[field.name], field)),
         gap(after, "td"),
       ),
     );
@@ -76,15 +80,20 @@ export function grid({ rows, fields, first, sort, onsort, onrow }) {
   function headCell(field, at) {
     const sorted = sort?.name === field.name;
     const can = onsort && !isVector(field.type) && !isBinary(field.type) && !field.type.fields;
-    const label = [h("span.column-name", {}, field.name), h("span.type.small", {}, typeText(field.type))];
-    const arrow = sorted ? h("span", { "aria-hidden": "true" }, sort.descending ? " ↓" : " ↑") : null;
+    const label = h(
+      "span.column",
+      {},
+      h("span.column-name", {}, field.name),
+      h("span.type.small", {}, fieldType(field)),
+    );
+    const arrow = sorted ? h("span", { "aria-hidden": "true" }, sort.descending ? "↓" : "↑") : null;
     return h(
       "th",
       {
         scope: "col",
         "aria-colindex": String(at + 2),
         "aria-sort": sorted ? (sort.descending ? "descending" : "ascending") : null,
-        title: `${field.name}: ${typeText(field.type)}`,
+        title: `${field.name}: ${fieldType(field)}`,
         style: { width: `${WIDTH}px` },
       },
       can

@@ -2,6 +2,7 @@
 
 import { call } from "../api.js";
 import { h, s } from "../dom.js";
+import { countOf } from "../format.js";
 import { nothing } from "../parts/dialogs.js";
 import { copyButtons } from "../parts/snippets.js";
 import { tableAddress } from "../router.js";
@@ -192,7 +193,7 @@ function box(entity, spot) {
       ? s(
           "text.under",
           { x: spot.x + 12, y: spot.y + HEAD + spot.shown.length * ROW + 15 },
-          `${spot.more} more columns`,
+          countOf(spot.more, "more column"),
         )
       : null,
   );

@@ -3,9 +3,10 @@
 import { call, onTable } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
+import { crumbs } from "../parts/crumbs.js";
 import { nothing } from "../parts/dialogs.js";
 import { copyButtons, openTable } from "../parts/snippets.js";
-import { address, go, tableAddress } from "../router.js";
+import { go, tableAddress } from "../router.js";
 import { mayWrite } from "../session.js";
 import { describeView } from "../views.js";
 import { dataTab } from "./data.js";
@@ -26,6 +27,9 @@ const TABS = [
   ["lineage", "Lineage", lineageTab],
   ["statistics", "Statistics", statisticsTab],
 ];
+
+/** Tabs that tell of data alone: of a table that is only declared there is nothing to tell. */
+const OF_DATA = new Set(["data", "indexes", "statistics"]);
 
 /**
  * What the tabs work with.
@@ -71,7 +75,7 @@ export async function tablePage(route, signal) {
   const tabs = [...TABS, ...(view ? [["view", "View", viewTab]] : [])];
   const wanted = route.rest[0] ?? "data";
   const found = tabs.find(([name]) => name === wanted);
-  const empty = described.is_only_declared && wanted === "data";
+  const empty = described.is_only_declared && OF_DATA.has(wanted);
   const content = empty
     ? nothing("This table is declared and has no data yet.", "Write to it with a client; its rows appear here.")
     : found
@@ -80,13 +84,7 @@ export async function tablePage(route, signal) {
   return h(
     "div.page",
     {},
-    h(
-      "nav.crumbs",
-      { "aria-label": "Namespaces" },
-      names
-        .slice(0, -1)
-        .map((name, at_) => [h("a", { href: address(["namespace", names.slice(0, at_ + 1).join("$")]) }, name), " / "]),
-    ),
+    crumbs(names.slice(0, -1)),
     h(
       "div.title",
       {},
@@ -121,15 +119,14 @@ function refBar(table) {
       { id: "ref-branch", onchange: (event) => change({ branch: event.target.value, version: "" }) },
       names.map((name) => h("option", { value: name, selected: name === table.branch }, name || "main")),
     ),
-    h(
-      "span.muted",
-      {},
-      table.version
-        ? `version ${count(table.described.version)} (not the newest)`
-        : `version ${count(table.described.version)}`,
-    ),
+    h("span.muted", {}, versionText(table)),
     table.version ? h("button.small", { type: "button", onclick: () => change({ version: "" }) }, "Newest") : null,
   );
+}
+
+function versionText({ version, described }) {
+  if (!described.version) return "no version yet";
+  return `version ${count(described.version)}${version ? " (not the newest)" : ""}`;
 }
 
 const currentTab = () => location.hash.split("?")[0].split("/")[3] ?? "data";

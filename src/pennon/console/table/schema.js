@@ -1,7 +1,7 @@
 /** The schema: fields with types, what is nested in them, and their metadata. */
 
 import { h, settle } from "../dom.js";
-import { count, typeText } from "../format.js";
+import { count, countOf, fieldType } from "../format.js";
 import { nothing, openDialog } from "../parts/dialogs.js";
 import { factList } from "../parts/lists.js";
 import { copyButtons } from "../parts/snippets.js";
@@ -32,8 +32,8 @@ export function schemaTab(table) {
     list.set(shown);
     list.element.style.height = `${Math.min(shown.length * ROW + 2, 620)}px`;
     told.textContent = wanted
-      ? `${count(shown.length)} of ${count(rows.length)} fields`
-      : `${count(table.fields.length)} columns`;
+      ? `${count(shown.length)} of ${countOf(rows.length, "field")}`
+      : countOf(table.fields.length, "column");
   }
   search.addEventListener("input", settle(show, 80));
   show();
@@ -103,7 +103,7 @@ function drawField(row, closed, show) {
         : h("span.twist"),
       field.name,
     ),
-    h("span.type", {}, typeText(field.type)),
+    h("span.type", {}, fieldType(field)),
     field.nullable ? null : h("span.muted.small", {}, "not null"),
     kindOf(field),
     metadata.length

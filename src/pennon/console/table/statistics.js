@@ -18,7 +18,7 @@ export async function statisticsTab(table) {
     ["Rows", count(stats.num_rows)],
     ["Bytes", bytes(stats.total_bytes)],
     ["Fragments", count(known.num_fragments)],
-    ["Small fragments", `${count(known.num_small_fragments)} (less than 100,000 rows)`],
+    ["Fragments below 100,000 rows", count(known.num_small_fragments)],
     ["Deleted rows on storage", count(deleted)],
     ["Indexes", count(stats.num_indices)],
     ["Columns", count(table.fields.length)],

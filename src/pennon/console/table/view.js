@@ -2,7 +2,7 @@
 
 import { call, events } from "../api.js";
 import { h } from "../dom.js";
-import { count, moment } from "../format.js";
+import { count, countOf, moment } from "../format.js";
 import { askFor, toast } from "../parts/dialogs.js";
 import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
 import { factList, scrollingTable } from "../parts/lists.js";
@@ -82,7 +82,7 @@ export async function viewTab(table) {
       ),
     ),
     errors.records.length
-      ? errorList({ ...errors, label: "Rows that failed" }, askErrors, view.sources[0].table.split("."))
+      ? errorList({ ...errors, label: "Rows that failed" }, askErrors, view.sources[0].id)
       : null,
     h("h2", {}, "About the view"),
     factList(facts),
@@ -95,11 +95,10 @@ function sources(view) {
       source.version !== null && source.newest_version !== undefined && source.version !== undefined
         ? source.newest_version - source.version
         : null;
-    const names = source.table.split(".");
     return h(
       "tr",
       {},
-      h("td", {}, h("a", { href: tableAddress(names) }, names.join("."))),
+      h("td", {}, h("a", { href: tableAddress(source.id) }, source.table)),
       h("td.number", {}, count(source.version)),
       h(
         "td.number",
@@ -114,7 +113,7 @@ function sources(view) {
           : behind === null
             ? "—"
             : behind && view.state !== "fresh"
-              ? `${count(behind)} ${behind === 1 ? "version" : "versions"} behind`
+              ? `${countOf(behind, "version")} behind`
               : "up to date",
       ),
       h("td.wrap", {}, source.columns.join(", ")),
@@ -160,13 +159,13 @@ function refresh(table) {
             ["to update", plan.rows_to_update],
             ["to remove", plan.rows_to_remove],
           ]
-            .filter(([, rows]) => rows !== undefined && rows !== null)
-            .map(([word, rows]) => `${count(rows)} rows ${word}`);
+            .filter(([, rows]) => rows)
+            .map(([word, rows]) => `${countOf(rows, "row")} ${word}`);
           say(
             h(
               "p",
               { role: "status" },
-              `${plan.mode.replace("_", " ")}: ${plan.reason} ${told.join(", ")}${plan.before?.length ? `. First: ${plan.before.join(", ")}` : ""}`,
+              `${plan.mode === "no_op" ? "nothing to do" : plan.mode}: ${plan.reason} ${told.join(", ")}${plan.before?.length ? `. First: ${plan.before.join(", ")}` : ""}`,
             ),
           );
         },
