@@ -17,6 +17,10 @@ def confirm(what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise SettingsError(f"{what} That cannot be undone, and nobody is here to ask: add --yes to do it.")
-    if not typer.confirm(f"{what} That cannot be undone. Go on?", err=True):
+    try:
+        wanted, code = typer.confirm(f"{what} That cannot be undone. Go on?", err=True), Exit.FAILED
+    except typer.Abort:
+        wanted, code = False, Exit.INTERRUPTED
+    if not wanted:
         note("Nothing was done.")
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(code)

@@ -56,6 +56,7 @@ _BY_STATUS = {
 #: What helps on this side, where the server's own words cannot know it.
 _NEXT_STEPS = {
     ErrorCode.NAMESPACE_NOT_FOUND: "`pennon namespaces list` shows those there are.",
+    ErrorCode.NAMESPACE_NOT_EMPTY: "--cascade drops what is in it, too.",
     ErrorCode.TABLE_NOT_FOUND: "`pennon tables list` shows those there are.",
     ErrorCode.TABLE_TAG_NOT_FOUND: "`pennon tags list TABLE` shows those there are.",
     ErrorCode.TABLE_TAG_ALREADY_EXISTS: "`pennon tags move` moves it.",

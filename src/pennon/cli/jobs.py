@@ -9,7 +9,7 @@ import typer
 
 from pennon.cli.examples import examples
 from pennon.cli.exits import Exit
-from pennon.cli.names import parse_table
+from pennon.cli.names import parse_name, parse_table, spell
 from pennon.cli.output import Form, FormOption, console, note, show, table_of, time_text
 from pennon.cli.servers import with_server
 from pennon.core.identifiers import format_identifier
@@ -48,7 +48,7 @@ def list_jobs(
     server: Transport,
     table: Annotated[str | None, typer.Option("--table", help="Only those of a table, such as shop.teas.")] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only those in a state, such as running.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most jobs to list.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most jobs to list.")] = 50,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List jobs, the newest first."""
@@ -143,7 +143,7 @@ def _row(job: dict[str, Any]) -> list[object]:
     return [
         job["job_id"],
         job["job_type"],
-        job["table"],
+        spell(parse_name(job["table"])),
         job["target"],
         job["state"],
         _rows(counters),
@@ -160,6 +160,8 @@ def _facts(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
             yield label, time_text(value)
         elif isinstance(value, dict):
             yield from ((f"{label}: {inner.replace('_', ' ')}", _plain(found)) for inner, found in value.items())
+        elif name == "table":
+            yield label, spell(parse_name(value))
         elif value != "":
             yield label, value
 

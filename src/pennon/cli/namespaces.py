@@ -39,7 +39,7 @@ def list_namespaces(
     parent: Annotated[
         str, typer.Argument(metavar="NAMESPACE", help="Those in this one.", autocompletion=complete_namespaces)
     ] = "$",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most namespaces to list.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most namespaces to list.")] = 1000,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List the namespaces at the root, or in a namespace."""

@@ -36,7 +36,15 @@ PANELS: dict[str, tuple[str, ...]] = {
         *("backfill_batch_rows", "backfill_batch_bytes", "checkpoint_seconds", "remote_checkpoint_seconds"),
         *("auto_backfill_rows", "auto_backfill_seconds", "auto_refresh_rows", "auto_refresh_seconds"),
     ),
-    "Spark": ("spark_master", "spark_conf", "clusters", "cluster_seconds", "environment_folder", "worker_warm"),
+    "Spark": (
+        "spark_master",
+        "spark_conf",
+        "clusters",
+        "cluster_seconds",
+        "environment_folder",
+        "environment_bytes",
+        "worker_warm",
+    ),
     "Log": ("log_level", "log_format"),
 }
 

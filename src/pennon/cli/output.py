@@ -19,6 +19,8 @@ from pennon.core.settings import SettingsError
 
 #: A pipe has no width of its own; this one keeps every row on its line.
 _PIPE_WIDTH = 400
+#: The length of an id.
+_UNBROKEN = 32
 
 
 class Form(enum.StrEnum):
@@ -96,11 +98,20 @@ def complain(text: str, advice: str = "") -> None:
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Lay rows out under their headings; nothing is cut off."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+    texts = [[_text(cell) for cell in row] for row in rows]
+    # What stands first is often copied, such as an id: where there is little room, other columns are broken.
+    whole = all(len(row[0]) <= _UNBROKEN for row in texts)
+    for at, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=whole and at == 0)
+    for row in texts:
+        table.add_row(*map(escape, row))
     return table
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return "" if cell is None else str(cell)
 
 
 def time_text(millis: int | None) -> str | None:

@@ -130,6 +130,8 @@ def _names(text: str | None) -> list[str] | None:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON knows it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
@@ -146,7 +148,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_cell, value))}]"
+        return f"[{', '.join('null' if item is None else _cell(item) for item in value)}]"
+    if isinstance(value, bool | dict):
+        value = json.dumps(value, ensure_ascii=False)
     text = "" if value is None else str(value).replace("\n", " ")
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 

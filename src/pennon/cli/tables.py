@@ -44,7 +44,7 @@ def list_tables(
         str | None,
         typer.Argument(metavar="NAMESPACE", help="Only those right in this one.", autocompletion=complete_namespaces),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most tables to list.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most tables to list.")] = 1000,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List all tables, or those of a namespace."""
@@ -133,7 +133,7 @@ def errors(
     table: TableArgument,
     column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Only those of a column.")] = None,
     job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only those of a job.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most errors to list.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most errors to list.")] = 100,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List the rows for which functions raised errors."""

@@ -32,7 +32,7 @@ def describe() -> None:
 def list_versions(
     server: Transport,
     table: TableArgument,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most versions to list.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most versions to list.")] = 50,
     branch: BranchOption = None,
     output: FormOption = Form.TABLE,
 ) -> None:

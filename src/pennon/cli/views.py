@@ -61,7 +61,7 @@ def list_views(
         str,
         typer.Argument(metavar="NAMESPACE", help="Those right in this one.", autocompletion=complete_namespaces),
     ] = "$",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most views to list.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most views to list.")] = 100,
     output: FormOption = Form.TABLE,
 ) -> None:
     """List the views of the root, or of a namespace, and how fresh they are."""

@@ -104,7 +104,7 @@ def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
                 break
         assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
         program = [sys.executable, "-m", "pennon.cli.main", "jobs", "list", "--url", url]
-        assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop$reviews") == 3
+        assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop.reviews") == 3
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 0

@@ -13,6 +13,7 @@ import lance
 import lance_namespace as ln
 import pyarrow as pa
 import pytest
+import typer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +51,10 @@ def shop(pennon_server: PennonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
     return name
 
 
+def interrupt(*_: object, **__: object) -> bool:
+    raise typer.Abort
+
+
 def rows(said: str) -> Any:
     return json.loads(said)
 
@@ -68,7 +73,7 @@ def test_namespaces_are_made_listed_shown_and_dropped(run: Run, shop: str) -> No
 
 def test_a_namespace_with_tables_goes_only_with_cascade(run: Run, shop: str) -> None:
     refused = run("namespaces", "drop", shop, "--yes")
-    assert (refused.code, "cascade" in refused.stderr) == (4, True)
+    assert (refused.code, "--cascade" in refused.stderr) == (4, True)
     assert run("namespaces", "drop", shop, "--cascade", "--yes").code == 0
     assert run("tables", "show", f"{shop}.teas").code == 3
 
@@ -77,7 +82,7 @@ def test_tables_are_listed_everywhere_and_in_a_namespace(run: Run, shop: str) ->
     one = {"name": f"{shop}.teas", "id": f"{shop}$teas"}
     assert rows(run("tables", "list", shop, "-o", "json").stdout) == [one]
     assert one in rows(run("tables", "list", "-o", "json").stdout)
-    assert len(rows(run("tables", "list", "--limit", 1, "-o", "json").stdout)) == 1
+    assert len(rows(run("tables", "list", "-n", 1, "-o", "json").stdout)) == 1
 
 
 def test_a_table_is_shown_with_its_columns(run: Run, shop: str) -> None:
@@ -116,6 +121,9 @@ def test_nothing_is_destroyed_without_a_word(
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     refused = run(*words)
     assert (refused.code, "Nothing was done" in refused.stderr) == (1, True)
+    monkeypatch.setattr("typer.confirm", interrupt)
+    interrupted = run(*words)
+    assert (interrupted.code, "Nothing was done" in interrupted.stderr) == (130, True)
     assert rows(run("tags", "list", f"{shop}.teas", "-o", "json").stdout) == [
         {"tag": "first", "version": 1, "branch": "main"}
     ]
@@ -161,6 +169,26 @@ def test_rows_are_filtered_searched_and_counted(run: Run, shop: str) -> None:
     assert "_rowid" in rows(run("query", table, "--with-row-id", "-o", "json").stdout)[0]
     assert "No row" in run("query", table, "-w", "name = 'none'").stderr
     assert "[0.9, 0.1]" in run("query", table).stdout
+
+
+def test_values_of_every_kind_are_shown_and_are_json(run: Run, shop: str, pennon_server: PennonProcess) -> None:
+    odd = pa.table(
+        {
+            "share": [float("nan"), float("-inf")],
+            "fresh": [True, False],
+            "tags": [["green", None], []],
+            "origin": [{"country": "Japan"}, None],
+            "leaf": [b"\x00\xff", None],
+        }
+    )
+    client = ln.connect("rest", {"uri": pennon_server.url})
+    lance.write_dataset(odd, namespace_client=client, table_id=[shop, "odd"])
+    said = run("query", f"{shop}.odd", "-o", "json").stdout
+    first, second = json.loads(said, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert first["leaf"] == "00ff"
+    assert (first["share"], second["share"]) == ("NaN", "-Infinity")
+    told = run("query", f"{shop}.odd").stdout
+    assert all(text in told for text in ("NaN", "-Infinity", "true", "[green, null]", '{"country": "Japan"}'))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from pennon.cli.output import Form, show, table_of, time_text
 
@@ -21,6 +24,20 @@ def test_what_looks_like_markup_is_text(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "[red]a[/red]" in said
     assert "None" not in said
+
+
+def test_an_id_is_not_broken_on_a_narrow_terminal() -> None:
+    said_to = io.StringIO()
+    terminal = Console(width=80, file=said_to)
+    terminal.print(table_of(("Job", "Message"), [("0123456789abcdef" * 2, "one word after the other " * 9)]))
+    said = said_to.getvalue()
+    assert "0123456789abcdef" * 2 in said
+    assert said.count("other") == 9
+
+
+def test_whether_something_is_so_is_yes_or_no(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Form.TABLE, [], table_of(("Follows",), [(True,), (False,)]))
+    assert capsys.readouterr().out.split()[-2:] == ["yes", "no"]
 
 
 def test_json_is_the_data_alone(capsys: pytest.CaptureFixture[str]) -> None:
