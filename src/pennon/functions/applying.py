@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pennon.functions.bisecting import first_failure, salvage
 from pennon.functions.deadlines import HUNG_EXIT, CallTimedOut, Deadline
-from pennon.functions.failures import FunctionFailedError, RangeFailedError, RowError, range_failed
+from pennon.functions.failures import NOBODY, FunctionFailedError, RangeFailedError, RowError, range_failed
 from pennon.functions.loading import Loaded, missing_package
 from pennon.functions.policy import ErrorPolicy
 from pennon.functions.results import Results, Target, WrongLengthError
@@ -48,6 +48,7 @@ class Applier:
         timeout: float | None = None,
         grace: float = GRACE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
+        suspect: memoryview | None = None,
     ) -> None:
         """Tie a function to columns.
 
@@ -61,6 +62,7 @@ class Applier:
             timeout: The seconds a call may take.
             grace: The seconds after which a call that cannot be interrupted ends the process.
             sleep: Waits between two attempts.
+            suspect: Holds the row that is being computed, or NOBODY, for who wants to know should this process die.
         """
         envelope = loaded.envelope
         self._loaded = loaded
@@ -71,6 +73,7 @@ class Applier:
         self._call = self._deadline.limit(loaded.call)
         self._results = Results(_targets(outputs, struct_fields, envelope.outputs))
         self._sleep = sleep
+        self._suspect = suspect
         self._answered = False  # whether any call ever came back with a result
         self._calls = 0
 
@@ -95,7 +98,17 @@ class Applier:
             return self._results.join(list(self._convert_rows(values, errors)))
 
     def _call_rows(self, columns: list[list[Any]], rows: int, errors: list[RowError]) -> list[Any]:
-        calls = map(self._call, *columns) if columns else starmap(self._call, repeat((), rows))
+        try:
+            values = self._settle_rows(columns, rows, errors)
+        finally:
+            if self._suspect is not None:
+                self._suspect[0] = NOBODY
+        self._calls += rows
+        self._answered = self._answered or len(errors) < rows
+        return values
+
+    def _settle_rows(self, columns: list[list[Any]], rows: int, errors: list[RowError]) -> list[Any]:
+        calls = self._call_each(columns, rows)
         values: list[Any] = []
         while len(values) < rows:
             try:
@@ -111,9 +124,19 @@ class Applier:
                 row = len(values)
                 arguments = [column[row] for column in columns]
                 values.append(self._settle_row(row, arguments, raised, errors))
-        self._calls += rows
-        self._answered = self._answered or len(errors) < rows
         return values
+
+    def _call_each(self, columns: list[list[Any]], rows: int) -> Iterator[Any]:
+        """Call the function for one row after the other, as they are asked for."""
+        suspect = self._suspect
+        if suspect is None:
+            return map(self._call, *columns) if columns else starmap(self._call, repeat((), rows))
+
+        def call(row: int, *arguments: Any) -> Any:
+            suspect[0] = row
+            return self._call(*arguments)
+
+        return map(call, range(rows), *columns)
 
     def _settle_row(self, row: int, arguments: list[Any], raised: BaseException, errors: list[RowError]) -> Any:
         """Return the value of a row whose first call raised, by the policy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 from pennon.functions.failures import RangeFailedError
@@ -22,8 +23,7 @@ def salvage(attempt: Attempt[T], rows: int) -> Iterator[tuple[int, int, T | Rang
             result: T | RangeFailedError = attempt(start, stop)
         except RangeFailedError as failure:
             if stop - start > 1 and failure.divisible:
-                middle = (start + stop) // 2
-                ranges += [(middle, stop), (start, middle)]
+                ranges += reversed(_divided(start, stop, failure))
                 continue
             result = failure
         yield start, stop, result
@@ -36,6 +36,9 @@ def first_failure(attempt: Attempt[T], rows: int, failure: RangeFailedError) -> 
     """
     start, stop, exact = 0, rows, rows == 1
     while stop - start > 1 and failure.divisible:
+        if failure.suspect is not None:  # the rows before it were computed
+            start, stop, exact = start + failure.suspect, start + failure.suspect + 1, False
+            break
         middle = (start + stop) // 2
         try:
             attempt(start, middle)
@@ -50,3 +53,12 @@ def first_failure(attempt: Attempt[T], rows: int, failure: RangeFailedError) -> 
     except RangeFailedError as own:
         return start, own
     return None, failure
+
+
+def _divided(start: int, stop: int, failure: RangeFailedError) -> list[tuple[int, int]]:
+    """Return the parts of a range: the row that is under suspicion and what is around it, or else two halves."""
+    if failure.suspect is None:
+        cuts = [start, (start + stop) // 2, stop]
+    else:
+        cuts = [start, start + failure.suspect, start + failure.suspect + 1, stop]
+    return [part for part in pairwise(cuts) if part[0] < part[1]]

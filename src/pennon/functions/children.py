@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import signal
 import struct
@@ -16,15 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
 from pennon.functions.deadlines import HUNG_EXIT
-from pennon.functions.failures import RangeFailedError
+from pennon.functions.failures import NOBODY, RangeFailedError
 from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedError
 
 _LENGTH = struct.Struct(">Q")
+_SUSPECT = struct.Struct("q")  # as a memoryview has it too
 _SECONDS_TO_LEAVE = 5.0
 _PR_SET_PDEATHSIG = 1
 
@@ -46,6 +49,8 @@ class Child:
         self._name = name
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
+        #: The memory in which the process says which row it computes.
+        self._suspect: IO[bytes] | None = None
         self._asked = 0.0
 
     def send(self, frame: bytes | pa.Buffer) -> None:
@@ -76,6 +81,8 @@ class Child:
         process, self._process = self._process, None
         if process is None:
             return
+        assert self._suspect is not None  # noqa: S101 - it is there as long as the process is
+        self._suspect.close()
         _close_pipes(process)
         try:
             process.wait(_SECONDS_TO_LEAVE)
@@ -88,11 +95,15 @@ class Child:
             return self._process
         self.close()
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        self._suspect = TemporaryFile(buffering=0)  # noqa: SIM115 - closed with the process
+        self._suspect.write(_SUSPECT.pack(NOBODY))
+        shared = self._suspect.fileno()
         process = self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-            [sys.executable, "-m", self._module, str(os.getpid())],
+            [sys.executable, "-m", self._module, str(os.getpid()), str(shared)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
+            pass_fds=[shared],
         )
         try:
             for frame in self._opening:
@@ -109,14 +120,18 @@ class Child:
     def _death(self, process: subprocess.Popen[bytes]) -> RangeFailedError:
         """Return the death of the process as the failure of the rows that it had."""
         seconds = time.monotonic() - self._asked
+        assert self._suspect is not None  # noqa: S101 - it is there as long as the process is
+        (suspect,) = _SUSPECT.unpack(os.pread(self._suspect.fileno(), _SUSPECT.size, 0))
+        row = None if suspect == NOBODY else suspect
         self.close()
         code = process.returncode
         # Code that held the interpreter was ended by faulthandler, whose exit code is not ours to choose.
         hung = code == HUNG_EXIT or (code == 1 and seconds > (self._timeout or 0))
         if hung and self._timeout is not None:
-            return RangeFailedError("Timeout", f"The call did not come back within {self._timeout:g} s.")
+            message = f"The call did not come back within {self._timeout:g} s."
+            return RangeFailedError("Timeout", message, suspect=row)
         end = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return RangeFailedError("ProcessDied", f"The function's process ended {end}.")
+        return RangeFailedError("ProcessDied", f"The function's process ended {end}.", suspect=row)
 
 
 def refusal(report: dict[str, Any]) -> Exception:
@@ -175,6 +190,12 @@ def run_child(serve: Callable[[IO[bytes], IO[bytes]], None]) -> None:
         serve(requests, replies)
     except (EOFError, BrokenPipeError):
         return
+
+
+def shared_suspect() -> memoryview:
+    """Return the memory in which the parent looks for the row that was computed, should this process die."""
+    shared: memoryview = memoryview(mmap.mmap(int(sys.argv[2]), _SUSPECT.size))
+    return shared.cast("q")
 
 
 def open_function(load: Callable[[], _Opened], replies: IO[bytes]) -> _Opened | None:

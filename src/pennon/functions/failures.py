@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 _MESSAGE_LIMIT = 4000
+#: In the place of a row that is under suspicion: there is none.
+NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,16 @@ class FunctionFailedError(Exception):
 class RangeFailedError(Exception):
     """A function failed for a range of rows; dividing the range may show which of them it fails for."""
 
-    def __init__(self, type_: str, message: str, *, attempt: int = 1, divisible: bool = True) -> None:
+    def __init__(
+        self, type_: str, message: str, *, attempt: int = 1, divisible: bool = True, suspect: int | None = None
+    ) -> None:
         super().__init__(f"{type_}: {message}")
         self.type = type_
         self.message = message
         self.attempt = attempt
         self.divisible = divisible
+        #: The row of the range, counted from 0, that was being computed, where that is known.
+        self.suspect = suspect
 
     def at(self, row: int) -> RowError:
         """Return it as the error of a row."""

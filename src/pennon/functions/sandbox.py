@@ -20,6 +20,7 @@ from pennon.functions.children import (
     read_frame,
     refusal,
     run_child,
+    shared_suspect,
     write_frame,
 )
 from pennon.functions.envelope import read_envelope
@@ -185,6 +186,7 @@ def _open(settings: dict[str, Any], content: bytes, outputs: pa.Schema) -> Appli
         "policy": ErrorPolicy.from_json(settings["policy"]),
         "timeout": settings["timeout"],
         "grace": settings["grace"],
+        "suspect": shared_suspect(),
     }
     loaded = load(read_envelope(content))
     if settings["expands"]:

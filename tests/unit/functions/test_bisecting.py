@@ -19,23 +19,24 @@ def poisoned(draw: st.DrawFn) -> tuple[int, set[int]]:
     return rows, draw(st.sets(st.integers(0, rows - 1), max_size=rows))
 
 
-def failing_for(bad: set[int], log: list[tuple[int, int]]) -> Callable[[int, int], list[int]]:
+def failing_for(bad: set[int], log: list[tuple[int, int]], *, telling: bool = False) -> Callable[[int, int], list[int]]:
     def attempt(start: int, stop: int) -> list[int]:
         log.append((start, stop))
-        if bad.intersection(range(start, stop)):
-            raise RangeFailedError("ValueError", f"{min(bad.intersection(range(start, stop)))}")
+        if found := bad.intersection(range(start, stop)):
+            suspect = min(found) - start if telling else None
+            raise RangeFailedError("ValueError", f"{min(found)}", suspect=suspect)
         return list(range(start, stop))
 
     return attempt
 
 
-@given(poisoned())
-def test_salvage_keeps_all_but_the_failing_rows_in_order(case: tuple[int, set[int]]) -> None:
+@given(poisoned(), st.booleans())
+def test_salvage_keeps_all_but_the_failing_rows_in_order(case: tuple[int, set[int]], telling: bool) -> None:
     rows, bad = case
     log: list[tuple[int, int]] = []
     seen: list[int] = []
     failed: set[int] = set()
-    for start, stop, outcome in salvage(failing_for(bad, log), rows):
+    for start, stop, outcome in salvage(failing_for(bad, log, telling=telling), rows):
         assert start == len(seen)
         seen.extend(range(start, stop))
         if isinstance(outcome, RangeFailedError):
@@ -43,16 +44,30 @@ def test_salvage_keeps_all_but_the_failing_rows_in_order(case: tuple[int, set[in
         else:
             assert outcome == list(range(start, stop))
     assert (seen, failed) == (list(range(rows)), bad)
-    assert len(log) <= 1 + 2 * len(bad) * math.ceil(math.log2(rows) if rows > 1 else 1)
+    needed = 3 if telling else 2 * math.ceil(math.log2(rows) if rows > 1 else 1)
+    assert len(log) <= 1 + needed * len(bad)
 
 
-@given(poisoned().filter(lambda case: bool(case[1])))
-def test_the_first_failing_row_is_found_in_few_attempts(case: tuple[int, set[int]]) -> None:
+@given(poisoned().filter(lambda case: bool(case[1])), st.booleans())
+def test_the_first_failing_row_is_found_in_few_attempts(case: tuple[int, set[int]], telling: bool) -> None:
     rows, bad = case
     log: list[tuple[int, int]] = []
-    row, failure = first_failure(failing_for(bad, log), rows, RangeFailedError("ValueError", str(min(bad))))
+    seen = RangeFailedError("ValueError", str(min(bad)), suspect=min(bad) if telling else None)
+    row, failure = first_failure(failing_for(bad, log, telling=telling), rows, seen)
     assert (row, failure.message) == (min(bad), str(min(bad)))
-    assert len(log) <= math.ceil(math.log2(rows)) + 1
+    assert len(log) <= (1 if telling else math.ceil(math.log2(rows)) + 1)
+
+
+def test_a_row_under_suspicion_has_failed_only_if_it_fails_alone() -> None:
+    def attempt(start: int, stop: int) -> None:
+        if stop - start > 3:
+            raise RangeFailedError("ProcessDied", "too much memory", suspect=3)
+
+    assert [(start, stop) for start, stop, found in salvage(attempt, 9) if found is None] == [
+        *[(0, 3), (3, 4)],
+        *[(4, 7), (7, 8), (8, 9)],
+    ]
+    assert first_failure(attempt, 9, RangeFailedError("ProcessDied", "once", suspect=3))[0] is None
 
 
 def test_a_failure_that_does_not_happen_again_has_no_row() -> None:
