@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -101,6 +102,13 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonPro
     """A Pennon with a worker whose Spark is warm; tests that use it are of one portion, so that it is started once."""
     with PennonProcess(tmp_path_factory.mktemp("filled"), env=WORKER) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def silence() -> Iterator[int]:
+    """A port where somebody listens and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield listening.getsockname()[1]
 
 
 @pytest.fixture

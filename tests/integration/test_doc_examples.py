@@ -4,9 +4,9 @@ A page is followed to the letter: ``python`` blocks share one namespace, ``conso
 an empty folder, and ``pennon serve`` is a real server that goes on running. The ``text`` block after a ``python``
 block is what it prints; the lines after a ``$`` line are what that command prints. In both, ``…`` stands for anything.
 A block after ``<!-- not run: why -->`` is skipped; ``<!-- needs: s3 -->`` puts a real server behind the page's example
-address, and ``<!-- needs: worker -->`` a worker with Spark beside Pennon. ``pennon worker`` is a real one, too. Pages
-that need a worker and give ``pennon serve`` no options take turns with one server, whose Spark is warm: each finds it
-empty.
+address, ``<!-- needs: cluster -->`` a Spark cluster, and ``<!-- needs: worker -->`` a worker with Spark beside Pennon.
+``pennon worker`` is a real one, too. Pages that need a worker and give ``pennon serve`` no options take turns with one
+server, whose Spark is warm: each finds it empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pytest
 from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
-from tests.support.spark import QUICK_DRIVER
+from tests.support.spark import QUICK_DRIVER, STANDALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +47,7 @@ PAGES = [
 #: What pages say, and what stands for it here.
 URL = "http://127.0.0.1:2333"
 DATABASE = "postgresql://pennon:secret@db.example.com/pennon"
+MASTER = "spark://127.0.0.1:7077"
 BUCKET = "s3://my-bucket/lake"
 BUCKET_OPTIONS = '{"aws_region": "eu-central-1"}'
 
@@ -64,6 +65,7 @@ WITH_WORKER = {
     "PENNON_WORKER_WARM": "true",
     "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),
 }
+ON_CLUSTER = {"PENNON_WORKERS": "1", "PENNON_SPARK_CONF": json.dumps(STANDALONE)}
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,10 @@ class Reader:
 
 def replacements_for(page: str, request: pytest.FixtureRequest) -> dict[str, str]:
     needs = set(_NEEDS.findall(page))
-    assert needs <= {"postgresql", "s3", "worker"}, f"the page needs what is not known: {needs}"
+    assert needs <= {"cluster", "postgresql", "s3", "worker"}, f"the page needs what is not known: {needs}"
     replacements = {}
+    if "cluster" in needs:
+        replacements[MASTER] = request.getfixturevalue("standalone").url
     if "postgresql" in needs:
         replacements[DATABASE] = request.getfixturevalue("postgres_url")
     if "s3" in needs:
@@ -269,6 +273,8 @@ def test_every_example_of_a_page_runs(
     reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request))
     if "worker" in _NEEDS.findall(page):
         reader.settings, reader.shared = WITH_WORKER, empty(request.getfixturevalue("page_server"))
+    if "cluster" in _NEEDS.findall(page):
+        reader.settings = ON_CLUSTER
     with contextlib.closing(reader):
         for block in blocks_of(page):
             try:

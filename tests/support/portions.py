@@ -10,6 +10,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+_PAGE = "tests/integration/test_doc_examples.py::test_every_example_of_a_page_runs"
 #: The portions, the longest first, by the beginnings of their paths; of those that fit, the first counts.
 PORTIONS = {
     "tests/integration/backfill/test_clusters.py": "clusters",
@@ -22,6 +23,7 @@ PORTIONS = {
     "tests/integration/views/refresh/": "driver",
     "tests/integration/spark_source/test_connect.py": "clusters",
     "tests/integration/spark_source/": "driver",
+    f"{_PAGE}[docs/how-to/spark-cluster.md]": "clusters",
     "tests/integration/test_doc_examples.py": "pages",
     "tests/chaos/test_backfill_chaos.py": "storms",
     "tests/chaos/test_view_chaos.py": "storms",

@@ -17,7 +17,8 @@ TESTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path 
 
 
 def test_every_portion_has_tests() -> None:
-    assert [start for start in PORTIONS if not any(path.startswith(start) for path in TESTS)] == []
+    paths = [start.partition("::")[0] for start in PORTIONS]
+    assert [start for start in paths if not any(path.startswith(start) for path in TESTS)] == []
 
 
 @pytest.mark.parametrize(

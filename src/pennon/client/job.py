@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-from lance_namespace.errors import InternalError, LanceNamespaceError
+from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
 from pennon.client.progress import JobProgress
 from pennon.client.transport import new_key
@@ -26,6 +26,8 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.0
 #: Events come for every piece of work; the whole description is asked for no more often than this.
 _REFRESH_SECONDS = 0.5
+#: How long whoever follows a job waits for a server that does not answer: one that is started anew carries jobs on.
+_AWAY_SECONDS = 120.0
 
 
 class JobError(Exception):
@@ -74,7 +76,7 @@ class Job:
         self._id = job_id
         self._known = dict(known or {})
         #: Lists tell only a part of a job.
-        self._described = False
+        self._described = self._is_away = False
         self._last_event = ""
 
     def __repr__(self) -> str:
@@ -129,7 +131,9 @@ class Job:
 
     @property
     def waiting_for(self) -> str:
-        """What a pending job waits for."""
+        """What a pending job waits for, and who follows it: the server, should it not answer."""
+        if self._is_away:
+            return "the server does not answer"
         return str(self._tell("waiting_for") or "") if self.state == "pending" else ""
 
     @property
@@ -141,7 +145,7 @@ class Job:
     def refresh(self) -> Job:
         """Ask the server how the job is now."""
         self._known = self._transport.ask("/v1/jobs/describe", {"job_id": self.id})
-        self._described = True
+        self._described, self._is_away = True, False
         return self
 
     def wait(self, timeout: float | None = None, progress: bool = True) -> Job:
@@ -174,7 +178,7 @@ class Job:
                 yield self
             pause = _FIRST_PAUSE if heard else min(pause * 1.5, _LONGEST_PAUSE)
             self._rest(min(pause, _left(deadline)))
-            yield self.refresh()
+            yield from self._reach(deadline)
 
     def cancel(self) -> str:
         """Cancel the job and return what became of that: cancelled, cancelling, committing, already_done or the like.
@@ -240,6 +244,22 @@ class Job:
                     return
         except LanceNamespaceError:
             return
+
+    def _reach(self, deadline: float | None) -> Iterator[Job]:
+        """Ask how the job is, again and again while the server does not answer."""
+        patience = time.monotonic() + _AWAY_SECONDS
+        while True:
+            try:
+                self.refresh()
+            except ServiceUnavailableError as error:
+                if time.monotonic() > patience:
+                    told = f"{str(error).rstrip('.')}. Job {self.id} may well go on; {self._way_back()}."
+                    raise ServiceUnavailableError(told) from error
+                self._is_away = True
+            yield self
+            if not self._is_away or _left(deadline) <= 0:
+                return
+            self._rest(min(_LONGEST_PAUSE, _left(deadline)))
 
     def _rest(self, seconds: float) -> None:
         if not self.finished:

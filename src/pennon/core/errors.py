@@ -35,7 +35,7 @@ def status_of(error: LanceNamespaceError) -> int:
 
 def suggest(name: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or nothing."""
-    nearest = difflib.get_close_matches(name, list(candidates), n=1)
+    nearest = difflib.get_close_matches(name, [candidate for candidate in candidates if candidate != name], n=1)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

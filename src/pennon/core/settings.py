@@ -138,10 +138,18 @@ class Settings(BaseSettings):
     environment_folder: Path | None = Field(
         None, description="Where packages that functions ask for are installed; by default in the folder."
     )
+    environment_bytes: int = Field(
+        20 * 1024**3,
+        ge=0,
+        description="Disk space for these packages; those that were used least recently go first, but none in use.",
+    )
     workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
     worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
     worker_poll_seconds: float = Field(
-        0.02, gt=0, description="Time after which a worker looks for the next job again; ten times that when it idles."
+        0.02,
+        gt=0,
+        description="Time after which a worker looks for the next job again, ten times that when it idles; with SQLite "
+        "sooner, when anything was written.",
     )
     backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
     backfill_batch_bytes: int = Field(

@@ -6,7 +6,7 @@ import collections.abc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pennon.functions.declaring import NO_HINT, Function, Signature
+from pennon.functions.declaring import NO_HINT, Function, Signature, name_of
 from pennon.functions.envelope import Kind
 from pennon.functions.hints import data_type_of, is_record
 from pennon.functions.options import Options
@@ -63,7 +63,7 @@ def chunker(
         try:
             signature = Signature(plain)
             kind = _kind(signature, batched)
-            called = name or plain.__name__
+            called = name or name_of(plain)
             return Function(
                 plain,
                 name=called,
@@ -74,7 +74,7 @@ def chunker(
                 options=Options(error_policy=error_policy or ErrorPolicy(), **options),
             )
         except TypeError as error:
-            raise TypeError(f"@chunker on {getattr(plain, '__name__', plain)!r}: {error}.") from None
+            raise TypeError(f"@chunker on {name_of(plain)!r}: {error}.") from None
 
     return declare if plain is None else declare(plain)
 

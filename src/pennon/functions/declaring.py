@@ -172,7 +172,7 @@ def udf(
             chosen = signature.kind(kind)
             return Function(
                 plain,
-                name=name or plain.__name__,
+                name=name or name_of(plain),
                 version=version,
                 kind=chosen,
                 inputs=signature.inputs(chosen, input_columns),
@@ -180,7 +180,7 @@ def udf(
                 options=Options(error_policy=error_policy or ErrorPolicy(), **options),
             )
         except TypeError as error:
-            raise TypeError(f"@udf on {getattr(plain, '__name__', plain)!r}: {error}.") from None
+            raise TypeError(f"@udf on {name_of(plain)!r}: {error}.") from None
 
     return declare if plain is None else declare(plain)
 
@@ -206,7 +206,7 @@ class Signature:
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
         try:
-            return typing.get_type_hints(self.called, include_extras=True)
+            return typing.get_type_hints(_hinted(self.called), include_extras=True)
         except NameError as error:
             raise TypeError(f"a hint cannot be resolved ({error}); pass data_type= and kind=") from None
 
@@ -262,6 +262,19 @@ def _source_of(plain: Any) -> str | None:
     return source if len(source) <= _LONGEST_SOURCE else None
 
 
+def name_of(plain: Any) -> str:
+    """Return the name of a function or class, of the function of a partial one, or of the class of an object."""
+    named = plain.func if isinstance(plain, functools.partial) else plain
+    return str(getattr(named, "__name__", type(named).__name__))
+
+
+def _hinted(called: Any) -> Any:
+    """Return what has the hints of a callable, which a partial function and an object have not."""
+    if isinstance(called, functools.partial):
+        called = called.func
+    return called if inspect.isroutine(called) else type(called).__call__
+
+
 def _call_method(plain: type) -> Callable[..., Any]:
     called = inspect.getattr_static(plain, "__call__", None)
     if not inspect.isfunction(called):
@@ -270,6 +283,8 @@ def _call_method(plain: type) -> Callable[..., Any]:
 
 
 def _outputs(data_type: pa.DataType | None, signature: Signature, kind: Kind) -> tuple[Output, ...]:
+    if inspect.isgeneratorfunction(signature.called):
+        raise TypeError("it yields values where one is to be returned; @chunker makes several rows of one")
     if data_type is not None:
         import pyarrow as pa
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +80,10 @@ def _from_list(values: list[Any], data_type: pa.DataType) -> pa.Array:
         values = [_as_plain(value) for value in values]
     if pa.types.is_integer(_element_type(data_type)):
         # Left alone, Arrow makes integers of fractions without a word.
-        inferred = pa.array(values)
-        if inferred.type == data_type or pa.types.is_floating(_element_type(inferred.type)):
-            return _whole(inferred).cast(data_type)
+        with suppress(OverflowError):  # of more than 63 bits, which there is a type for
+            inferred = pa.array(values)
+            if inferred.type == data_type or pa.types.is_floating(_element_type(inferred.type)):
+                return _whole(inferred).cast(data_type)
     return _whole(pa.array(values, type=data_type))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pennon.functions.chunking import outputs_of_schema
-from pennon.functions.declaring import Function, Signature
+from pennon.functions.declaring import Function, Signature, name_of
 from pennon.functions.options import Options
 from pennon.functions.policy import ErrorPolicy
 
@@ -49,7 +49,7 @@ def udtf(
             signature = _checked(Signature(plain), input_columns)
             return Function(
                 plain,
-                name=name or plain.__name__,
+                name=name or name_of(plain),
                 version=version,
                 kind="udtf",
                 inputs=tuple(input_columns or ()),
@@ -63,7 +63,7 @@ def udtf(
                 ),
             )
         except TypeError as error:
-            raise TypeError(f"@udtf on {getattr(plain, '__name__', plain)!r}: {error}.") from None
+            raise TypeError(f"@udtf on {name_of(plain)!r}: {error}.") from None
 
     return declare if plain is None else declare(plain)
 

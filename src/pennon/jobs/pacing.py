@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 def is_ready(connection: Connection, table_id: str, branch: str, target: str, *, now: int, seconds: float) -> bool:
     """Tell whether a target has no job under way, and had none submitted for some time."""
     active = jobs.active_on(connection, table_id)
-    if any((job.branch, job.target) == (branch, target) for job in active):
+    if any(job.branch == branch and target in job.columns for job in active):
         return False
     return now - jobs.last_submitted(connection, table_id, branch, target) >= seconds * 1000

@@ -114,6 +114,12 @@ class Queue:
         if current is not None and current.wish is not None:
             raise StopRequestedError(current.wish)
 
+    def check_held(self, job: Job) -> None:
+        """Raise when a job is not its worker's any more."""
+        current = self.find(job.id)
+        if current is None or not is_holder(current, job):
+            raise lost(job)
+
     def resume_running(self, job: Job) -> None:
         """Say that a commit is over and the job goes on."""
         if not self._database.write(lambda connection: jobs.end_commit(connection, job)):
@@ -201,12 +207,17 @@ class Queue:
         # Two that claim at once would choose jobs of one target, and one of them in vain.
         connection.take_turn("claim")
         now = self._now()
-        while candidates := jobs.claimable(connection, now, _CANDIDATES):
+        hindered: set[str] = set()
+        while candidates := [
+            job for job in jobs.claimable(connection, now, _CANDIDATES + len(hindered)) if job.id not in hindered
+        ]:
             for candidate in candidates:
                 if candidate.state in HELD and self._settle(connection, candidate, now):
                     continue
                 if tables.find_by_id(connection, candidate.table_id) is None:
                     self._end_orphan(connection, candidate)
+                elif jobs.is_busy(connection, candidate):
+                    hindered.add(candidate.id)
                 elif self._take(connection, candidate, worker, now, lease_seconds):
                     return jobs.find(connection, candidate.id)
         return None

@@ -11,7 +11,7 @@ from lance_namespace.errors import LanceNamespaceError
 from pennon.catalog import tables, versions
 from pennon.core.clock import now_millis
 from pennon.jobs.pacing import is_ready
-from pennon.lake.dependencies import unfilled_before
+from pennon.lake.dependencies import columns_filled, unfilled_before
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.planning import summarise
 
@@ -117,7 +117,13 @@ class AutoBackfill:
         dataset = self._datasets.at(table, branch, None)
         before = unfilled_before(dataset, column, lambda upstream: self._unfilled(table, branch, upstream))
         names = [unfilled.name for unfilled in before]
-        spec = {"column": column.path, "mode": "default", "since": dataset.version, "before": names}
+        spec = {
+            "column": column.path,
+            "columns": columns_filled(dataset, [*names, column.path]),
+            "mode": "default",
+            "since": dataset.version,
+            "before": names,
+        }
 
         def work(connection: Connection) -> bool:
             seconds = self._settings.auto_backfill_seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,12 @@ class Unfilled:
     name: str
     rows: int
     needed_by: str
+
+
+def columns_filled(dataset: Any, paths: Sequence[str]) -> list[str]:
+    """Return all columns that are filled together with some."""
+    filled = {output.path for path in paths for output in find_feature_column(dataset, path).outputs}
+    return sorted(filled)
 
 
 def unfilled_before(dataset: Any, column: FeatureColumn, count: Callable[[FeatureColumn], int]) -> list[Unfilled]:

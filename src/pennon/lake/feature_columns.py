@@ -55,6 +55,8 @@ class FeatureColumn:
     reference: str | None = None
     expression: str | None = None
     manifest: str | None = None
+    #: Of which image executors are to be, where they are containers.
+    image: str | None = None
     auto_backfill: bool = False
 
     @property
@@ -62,11 +64,17 @@ class FeatureColumn:
         """The column itself."""
         return next(output for output in self.outputs if output.path == self.path)
 
+    @property
+    def first(self) -> str:
+        """The first of the columns that a call fills: what rows fail of is recorded for it, and holds for all."""
+        return self.outputs[0].path
+
 
 def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
     """Return what fills a column; raises the error that tells why nothing does."""
     schema: pa.Schema = dataset.schema
     metadata = text_map(find_field(schema, path).metadata)
+    path = join_path(split_path(path))  # however it was quoted
     if metadata.get("computed_column") == "true":
         return _computed(dataset, path, metadata[COMPUTED_KEY])
     if metadata.get("virtual_column") != "true":
@@ -90,6 +98,7 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
         version=metadata.get("virtual_column.udf_version") or "",
         reference=reference,
         manifest=metadata.get("virtual_column.manifest"),
+        image=metadata.get("virtual_column.image"),
         auto_backfill=metadata.get("virtual_column.auto_backfill") == "true",
     )
 

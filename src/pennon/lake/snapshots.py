@@ -37,7 +37,15 @@ class Snapshot:
         if self.branch:
             main = lance.dataset(self.location, storage_options=options, session=session)
             return main.checkout_version((self.branch, self.version))
-        return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
+        try:
+            return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
+        except ValueError as error:
+            from lance_namespace.errors import TableVersionNotFoundError
+
+            if "was not found" not in str(error):
+                raise
+            message = f"Version {self.version} of the table was cleaned up, or the table was dropped."
+            raise TableVersionNotFoundError(message) from error
 
     def schema(self, names: Sequence[str] | None = None) -> Any:
         """Return the types in which columns are read: blobs are bytes then, and stored as something else."""

@@ -14,7 +14,8 @@ from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.functions.envelope import Envelope, read_envelope
-from pennon.lake.dependencies import unfilled_before
+from pennon.lake.dependencies import columns_filled, unfilled_before
+from pennon.lake.expressions import check_expression
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
 from pennon.lake.layout import check_branch
 from pennon.lake.planning import Mode, Plan, Summary, failed_rows, known_to, plan_units, summarise
@@ -87,7 +88,13 @@ class BackfillOperations(Operations):
             if name not in _OWN
         }
         newest = self.house.datasets.newest(table, branch).version
-        spec |= {"mode": str(mode), "since": newest, **({"before": before} if before else {})}
+        spec |= {
+            "column": column.path,
+            "columns": columns_filled(dataset, [*before, column.path]),
+            "mode": str(mode),
+            "since": newest,
+            **({"before": before} if before else {}),
+        }
         job_id = self._write(lambda connection: self._submit_backfill(connection, table, branch, request, spec))
         return AlterTableBackfillColumnsResponse(job_id=job_id)
 
@@ -100,7 +107,7 @@ class BackfillOperations(Operations):
         column = find_feature_column(dataset, request.column)
         summary = self._summarise_column(table, branch, dataset, column)
         active = self._read(lambda connection: jobs.active_on(connection, table.id))
-        running = [job.id for job in active if (job.branch, job.target) == (branch, request.column)]
+        running = [job.id for job in active if job.branch == branch and column.path in job.columns]
         return ColumnStateResponse(
             column=request.column,
             function=column.name,
@@ -116,7 +123,7 @@ class BackfillOperations(Operations):
         branch = check_branch(request.branch)
         dataset = self.house.datasets.at(table, branch, None)
         recorded = self._read(lambda connection: column_errors.columns(connection, table.id, branch))
-        names = [name for name in recorded if request.column in (None, name)]
+        names = [name for name in recorded if request.column is None or name == _recorded_as(dataset, request.column)]
         size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
         found: list[tuple[str, ColumnError]] = []
@@ -129,7 +136,9 @@ class BackfillOperations(Operations):
             found += [(name, error) for error in self._errors_of(place, stands, request.job_id, after, most)]
         page = cut_page(_ERRORS, found, size, lambda item: (item[0], item[1].fragment_id, item[1].row_offset))
         return ColumnErrorsResponse(
-            records=[_record(*item) for item in page.items], truncated=page.token is not None, page_token=page.token
+            records=[_record(request.column or name, error) for name, error in page.items],
+            truncated=page.token is not None,
+            page_token=page.token,
         )
 
     def _errors_of(
@@ -178,7 +187,7 @@ class BackfillOperations(Operations):
             kind=KIND,
             table_id=table.id,
             branch=branch,
-            target=request.column,
+            target=spec["column"],
             object=table.identifier,
             spec=spec,
             priority=request.priority,
@@ -204,6 +213,7 @@ class BackfillOperations(Operations):
         if seconds is not None and seconds < 0:
             raise InvalidInputError("batch_checkpoint_flush_interval_seconds must not be negative.")
         if request.where is not None:
+            check_expression(request.where)
             with typed_errors():
                 dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
         check_cluster(self.house.settings, request.cluster)
@@ -269,6 +279,11 @@ class BackfillOperations(Operations):
         if column.reference is None:
             return None
         return stored_function(self.house.places.folder(table.location), column.reference, repr(column.path))
+
+
+def _recorded_as(dataset: Any, path: str) -> str:
+    """Return the column for which the errors of one are recorded."""
+    return find_feature_column(dataset, path).first if path in feature_columns(dataset.schema) else path
 
 
 def stored_function(folder: Folder, reference: str, whose: str) -> Envelope:

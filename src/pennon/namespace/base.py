@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
     InvalidInputError,
+    LanceNamespaceError,
     NamespaceNotFoundError,
     PermissionDeniedError,
     TableNotFoundError,
 )
 from pydantic import BaseModel, ValidationError
 
-from pennon.catalog import namespaces, tables, transactions
+from pennon.catalog import StillReferencedError, namespaces, tables, transactions
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
@@ -92,6 +94,16 @@ class Operations:
         table = self._table(identifier)
         refuse_view_write(table)
         return table
+
+    @contextmanager
+    def _while_it_lasts(self, table: Table) -> Iterator[None]:
+        """Raise that a table was dropped, where that is why something went wrong inside the block."""
+        try:
+            yield
+        except (LanceNamespaceError, StillReferencedError, OSError, RuntimeError) as error:
+            if self._read(lambda connection: tables.find_by_id(connection, table.id)) is None:
+                raise TableNotFoundError(f"Table {format_identifier(table.identifier)!r} was dropped.") from error
+            raise
 
     def find_table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""

@@ -59,8 +59,8 @@ class BranchOperations(Operations):
         if not name:
             raise InvalidInputError("'main' is the branch every table has; name another one.")
         source = check_branch(request.from_branch)
-        dataset = self.house.datasets.at(table, source, request.from_version)
-        start = dataset.version
+        with self._while_it_lasts(table):
+            start = self.house.datasets.at(table, source, request.from_version).version
 
         def work(opened: Any) -> None:
             if name in self._branches(table):

@@ -20,10 +20,11 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json
+from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
-from pennon.lake.writing import check_column_names
+from pennon.lake.writing import check_column_names, check_schema
 from pennon.namespace.base import note_of, request_as, table_id
 from pennon.namespace.column_effects import ColumnEffect
 from pennon.namespace.dependents import DependentOperations, wants_cascade
@@ -66,6 +67,7 @@ class ColumnOperations(DependentOperations):
             raise InvalidInputError("The schema names no column to add.")
 
         def work(dataset: Any) -> None:
+            check_schema(schema)
             _refuse_existing(dataset, schema.names)
             dataset.add_columns(schema)
 
@@ -188,6 +190,7 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
         kinds = [entry.expression is not None, entry.computed is not None, entry.virtual_column is not None]
         if sum(kinds) != 1:
             raise InvalidInputError(f"The column {entry.name!r} needs one of expression, computed or virtual_column.")
+        check_expression(entry.expression or entry.computed or "")
         if entry.expression is not None:
             expressions[entry.name] = entry.expression
         elif entry.computed is not None:

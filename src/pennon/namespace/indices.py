@@ -40,7 +40,8 @@ class IndexOperations(Operations):
         request = request_as(CreateTableIndexRequest, request)
         table = self._table(table_id(request))
         options = {**request.model_dump(exclude_none=True, by_alias=True), **(more or {})}
-        self.house.indexer.start(table, check_branch(request.branch), options, replace=replace)
+        with self._while_it_lasts(table):
+            self.house.indexer.start(table, check_branch(request.branch), options, replace=replace)
         transaction_id = self._write(note_of("CreateTableIndex", table))
         return CreateTableIndexResponse(transaction_id=transaction_id)
 

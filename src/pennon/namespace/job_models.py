@@ -72,6 +72,7 @@ class JobSummary(BaseModel):
     target: str
     state: str
     created_at_millis: int
+    started_at_millis: int | None = None
     finished_at_millis: int | None = None
     submitted_by: str
     counters: dict[str, float]

@@ -192,6 +192,7 @@ def _summary(job: Job, database: Identifier) -> JobSummary:
         target=job.target,
         state=job.state,
         created_at_millis=job.created_at,
+        started_at_millis=job.started_at,
         finished_at_millis=job.finished_at,
         submitted_by=job.submitted_by,
         counters=job.counters,

@@ -55,7 +55,7 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         branch = check_branch(request.branch)
-        with self.house.writer.turn(table):  # the version stays until the tag is there
+        with self._while_it_lasts(table), self.house.writer.turn(table):  # the version stays until the tag is there
             version = self.house.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size)
             if self.house.places.folder(table.location).put_if_absent(path, content) is None:
@@ -68,7 +68,7 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         branch = check_branch(request.branch)
-        with self.house.writer.turn(table):
+        with self._while_it_lasts(table), self.house.writer.turn(table):
             before = self._tag(table, request.tag)
             version = self.house.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size, before)
@@ -80,7 +80,7 @@ class TagOperations(Operations):
         request = request_as(DeleteTableTagRequest, request)
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
-        with self.house.writer.turn(table):
+        with self._while_it_lasts(table), self.house.writer.turn(table):
             self._tag(table, request.tag)
             self.house.places.folder(table.location).remove(path)
         return DeleteTableTagResponse(transaction_id=self._write(note_of("DeleteTableTag", table)))

@@ -20,7 +20,7 @@ from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
-from pennon.pipeline.driving import lend, prepare, task_count, wait
+from pennon.pipeline.driving import lend, prepared, task_count, wait
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
 from pennon.pipeline.fill_task import FillTask, Work
 from pennon.pipeline.filling import Sizes, Target
@@ -64,7 +64,8 @@ class Backfill:
         except (LeaseLostError, StopRequestedError, ShuttingDownError):
             raise
         except Exception:
-            self._table()  # where it was dropped, this says so better than whoever missed its files
+            # Where it was dropped, or its branch deleted, these say so better than whoever missed their files.
+            self._tools.datasets.newest(self._table(), self._job.branch)
             raise
 
     def _fill(self, table: Table, path: str, *, is_own: bool) -> None:
@@ -152,18 +153,15 @@ class Backfill:
 
     def _compute(self, current: Round) -> None:
         committer = current.open_committer()
-        with lend(self._tools, self._lease, self._spec.get("cluster")) as lent:
-            session, shipped = self._environment(lent, current.column)
-            self._preflight(session, shipped, current)
-            self.phase = "compute"
-            self._run_tasks(session, shipped, current, committer)
-
-    def _environment(self, session: Session, column: FeatureColumn) -> tuple[Session, Shipped | None]:
+        column = current.column
         manifest = self._spec.get("manifest") or column.manifest
-        if not manifest:
-            return session, None
-        self.phase = "environment"
-        return prepare(session, manifest, self._tools.settings)
+        with lend(self._tools, self._lease, self._spec.get("cluster"), column.image) as lent:
+            if manifest:
+                self.phase = "environment"
+            with prepared(lent, manifest, self._tools.settings, self._lease) as (session, shipped):
+                self._preflight(session, shipped, current)
+                self.phase = "compute"
+                self._run_tasks(session, shipped, current, committer)
 
     def _preflight(self, session: Session, shipped: Shipped | None, current: Round) -> None:
         """Try the function on an executor, unless this session has seen it work."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pennon.core.settings import Settings
 
 #: The cluster of jobs that name none.
 DEFAULT = "default"
+_IMAGE = "spark.kubernetes.executor.container.image"
 
 
 class UnknownClusterError(LookupError):
@@ -32,14 +33,25 @@ class Cluster:
         """Whether its tasks run on this machine, with this very Python."""
         return self.address.startswith("local")
 
+    @property
+    def has_containers(self) -> bool:
+        """Whether its executors are containers, of an image that its driver chooses."""
+        return self.address.startswith("k8s://")
 
-def find_cluster(settings: Settings, name: str | None = None) -> Cluster:
-    """Return the cluster of that name, by default the one of ``spark_master``."""
+    def with_image(self, image: str | None) -> Cluster:
+        """Return it with executors of an image; where they are no containers, as it is."""
+        if not image or not self.has_containers:
+            return self
+        return replace(self, name=f"{self.name} with {image}", conf=self.conf | {_IMAGE: image})
+
+
+def find_cluster(settings: Settings, name: str | None = None, image: str | None = None) -> Cluster:
+    """Return the cluster of that name, by default the one of ``spark_master``, with executors of an image."""
     wanted = name or DEFAULT
     if wanted in settings.clusters:
         chosen = settings.clusters[wanted]
-        return Cluster(wanted, chosen.master or chosen.remote or "", chosen.conf)
+        return Cluster(wanted, chosen.master or chosen.remote or "", chosen.conf).with_image(image)
     if wanted == DEFAULT:
-        return Cluster(DEFAULT, settings.spark_master, settings.spark_conf)
+        return Cluster(DEFAULT, settings.spark_master, settings.spark_conf).with_image(image)
     known = ", ".join(sorted({DEFAULT, *settings.clusters}))
     raise UnknownClusterError(f"There is no cluster {wanted!r} in the settings; there are: {known}.")

@@ -15,7 +15,7 @@ from pennon.lake.spans import runs_of
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.counting import Counts, Ids, unpack_ids
 from pennon.pipeline.derivation import Derivation, Item, Picked, Recipe, Slice
-from pennon.pipeline.driving import lend, prepare, task_count, wait
+from pennon.pipeline.driving import lend, prepared, task_count, wait
 from pennon.pipeline.fill_task import Work
 from pennon.pipeline.filling import Sizes, Target
 from pennon.pipeline.fragments import NewFragment
@@ -27,6 +27,7 @@ from pennon.pipeline.rounds import JobFailedError
 from pennon.pipeline.tasks import run_tasks
 from pennon.pipeline.trimming import trim
 from pennon.views.definition import SOURCE_ROW
+from pennon.views.expansions import check_index
 
 if TYPE_CHECKING:
     from pennon.pipeline.environment import Shipped
@@ -78,16 +79,16 @@ class Computation:
 
     def run(self) -> Computed:
         """Compute, and return what was written."""
-        with lend(self._tools, self._lease, self._spec.get("cluster")) as lent:
+        with lend(self._tools, self._lease, self._spec.get("cluster"), self._image()) as lent:
             self._refresh.phase = "environment"
-            session, shipped = prepare(lent, self._manifest(), self._tools.settings)
-            self._refresh.phase = "compute"
-            notices = Notices(self._folder, self._run)
-            notices.forget_old()
-            try:
-                computed = self._compute(session, shipped, notices)
-            finally:
-                notices.clear()
+            with prepared(lent, self._manifest(), self._tools.settings, self._lease) as (session, shipped):
+                self._refresh.phase = "compute"
+                notices = Notices(self._folder, self._run)
+                notices.forget_old()
+                try:
+                    computed = self._compute(session, shipped, notices)
+                finally:
+                    notices.clear()
         self._check_budget(computed)
         limit = self._spec.get("output_limit")
         if limit is not None and computed.rows > limit:
@@ -239,6 +240,8 @@ class Computation:
         definition = self._plan.definition
         expansion = definition.expansion
         assert expansion is not None  # noqa: S101 - a table function has one
+        if expansion.partition_by_indexed_column is not None:  # it may have lost its index since the view was made
+            check_index(self._plan.reads[0].dataset, expansion.partition_by_indexed_column)
         parallel = expansion.partition_by is not None or expansion.partition_by_indexed_column is not None
         count = task_count(session, self._spec.get("concurrency")) if parallel else 1
         return PartitionTask(
@@ -270,6 +273,16 @@ class Computation:
                 "environment",
                 "ManifestError",
                 "The functions of the view ask for different environments; refresh it with one 'manifest' for all.",
+            )
+        return found.pop() if found else None
+
+    def _image(self) -> str | None:
+        """Return of which image executors are to be; several functions have to ask for the same."""
+        found = {image for content in self._contents.values() if (image := read_envelope(content).options.image)}
+        if len(found) > 1:
+            told = ", ".join(sorted(found))
+            raise JobFailedError(
+                "environment", "ImageError", f"The functions of the view ask for several images: {told}."
             )
         return found.pop() if found else None
 

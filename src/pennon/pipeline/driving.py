@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pennon.pipeline.environment import Environment, Shipped, ship
+from pennon.pipeline.clusters import find_cluster
+from pennon.pipeline.environment import Environment, Shipped
+from pennon.pipeline.shelf import Shelf
+from pennon.pipeline.shipping import shipped
 
 if TYPE_CHECKING:
     from pennon.core.settings import Settings
@@ -27,14 +30,16 @@ _PATIENCE_SECONDS = 5.0
 
 
 @contextmanager
-def lend(tools: Tools, lease: Lease, name: str | None) -> Iterator[Session]:
+def lend(tools: Tools, lease: Lease, name: str | None, image: str | None) -> Iterator[Session]:
     """Lend a job the session of a cluster, and tell where its pages are; or that the cluster is slow to answer."""
+    if image and not find_cluster(tools.settings, name).has_containers:
+        lease.note("image_unused", {"image": image, "reason": "only on Kubernetes are executors of an image"})
     patience = min(_PATIENCE_SECONDS, tools.settings.cluster_seconds / 2)
     waiting = threading.Timer(patience, lease.note, ("waiting", {"cluster": name, "reason": "it does not answer yet"}))
     waiting.daemon = True
     waiting.start()
     try:
-        with tools.sessions.use(name) as session:
+        with tools.sessions.use(name, image, lease.check) as session:
             waiting.cancel()
             if session.ui is not None:
                 lease.note("session", {"spark_ui": session.ui})
@@ -43,12 +48,18 @@ def lend(tools: Tools, lease: Lease, name: str | None) -> Iterator[Session]:
         waiting.cancel()
 
 
-def prepare(session: Session, manifest: str | None, settings: Settings) -> tuple[Session, Shipped | None]:
-    """Return the session in which tasks find what a manifest asks for, and where it is."""
+@contextmanager
+def prepared(
+    session: Session, manifest: str | None, settings: Settings, lease: Lease
+) -> Iterator[tuple[Session, Shipped | None]]:
+    """Lend the session in which tasks find what a manifest asks for, and where it is."""
     environment = Environment.parse(manifest) if manifest else None
     if environment is None or environment.is_empty:
-        return session, None
-    return ship(session, environment, settings.environments)
+        yield session, None
+        return
+    shelf = Shelf(settings.environments, settings.environment_bytes)
+    with shipped(session, environment, shelf, lease.check) as found:
+        yield found
 
 
 def task_count(session: Session, asked: int | None) -> int:

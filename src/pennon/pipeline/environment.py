@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import hashlib
 import importlib
 import importlib.metadata
@@ -22,19 +21,15 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pennon.pipeline.session import Session
+from pennon.pipeline.patience import Check, always, attend
 
 MARK = "PENNON_ENVIRONMENT"
 
@@ -100,20 +95,8 @@ class Environment:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def build(self, folder: Path) -> Path:
-        """Install everything into a folder of its own below the given one, once, and return it."""
-        return _make_once(folder / self.checksum, self._install)
-
-    def pack(self, folder: Path) -> Path:
-        """Build, and return the whole as a zip file, for executors that cannot see the folder."""
-        built = self.build(folder)
-
-        def zip_up(staged: Path) -> None:
-            shutil.make_archive(str(staged.with_suffix("")), "zip", built)
-
-        return _make_once(folder / f"{self.checksum}.zip", zip_up)
-
-    def _install(self, target: Path) -> None:
+    def install(self, target: Path, check: Check = always) -> None:
+        """Put everything into a new folder, for as long as the check lets it."""
         target.mkdir()
         for name, data in self.modules.items():
             if name.endswith(".py"):
@@ -121,7 +104,7 @@ class Environment:
             else:
                 zipfile.ZipFile(io.BytesIO(data)).extractall(target)
         if self.requirements:
-            _pip_install(self.requirements, self.indexes, target)
+            _pip_install(self.requirements, self.indexes, target, check)
 
 
 @dataclass(frozen=True)
@@ -138,21 +121,6 @@ class Shipped:
     def marks(self) -> dict[str, str]:
         """The variables that Python workers of this environment are started with."""
         return {**self.variables, MARK: self.checksum}
-
-
-def ship(session: Session, environment: Environment, folder: Path) -> tuple[Session, Shipped]:
-    """Build an environment and bring it to a cluster; return the session to use it in, and how to find it there."""
-    shipped = Shipped(environment.checksum, environment.variables)
-    with session.preparing():
-        if session.cluster.is_remote:
-            session = session.apart(shipped.checksum)
-        if not (environment.requirements or environment.modules):
-            return session, shipped
-        if session.cluster.is_local:
-            return session, replace(shipped, folder=str(environment.build(folder).absolute()))
-        name = f"pennon-{shipped.checksum[:32]}"
-        _send(session, environment.pack(folder).absolute(), name)
-        return session, replace(shipped, archive=name)
 
 
 def activate(shipped: Shipped) -> None:
@@ -173,17 +141,6 @@ def activate(shipped: Shipped) -> None:
 
 
 _active: str | None = None
-
-
-def _send(session: Session, archive: Path, name: str) -> None:
-    """Have Spark unpack an archive under a name on every executor, unless it did before."""
-    if name in session.archives:
-        return
-    if session.cluster.is_remote:
-        session.spark.addArtifacts(f"{archive}#{name}", archive=True)
-    else:
-        session.spark.sparkContext.addArchive(f"{archive}#{name}")
-    session.archives.add(name)
 
 
 def _find(shipped: Shipped) -> Path | None:
@@ -265,7 +222,7 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _pip_install(requirements: tuple[str, ...], indexes: tuple[str, ...], target: Path) -> None:
+def _pip_install(requirements: tuple[str, ...], indexes: tuple[str, ...], target: Path, check: Check) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as pins:
         pins.write("\n".join(_pins()))
         pins.flush()
@@ -279,43 +236,13 @@ def _pip_install(requirements: tuple[str, ...], indexes: tuple[str, ...], target
             ":all:",
             *more,
         ]
-        ended = subprocess.run(  # noqa: S603 (requirements were checked: none is an option)
+        pip = subprocess.Popen(  # noqa: S603 (requirements were checked: none is an option)
             [sys.executable, "-m", "pip", "install", *options, "-c", pins.name, "-t", target, "--", *requirements],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-    if ended.returncode:
-        said = "\n".join((ended.stdout + ended.stderr).strip().splitlines()[-_LAST_LINES:])
+        printed, _ = attend(pip.communicate, check, pip.kill).result()
+    if pip.returncode:
+        said = "\n".join(printed.strip().splitlines()[-_LAST_LINES:])
         raise BuildError(f"The packages {', '.join(requirements)} could not be installed from wheels:\n{said}")
-
-
-def _make_once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file or folder, if it is not there; it appears whole or not at all, and one process makes it."""
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_name(f"{path.name}.lock")):
-        if not path.exists():
-            staged = path.with_name(f"staged-{path.name}")
-            _remove(staged)  # what a killed process left
-            try:
-                make(staged)
-                staged.rename(path)
-            finally:
-                _remove(staged)
-    return path
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ class FillCommitter:
         self._column = column
         self._branch = lease.job.branch
         self._source_version = dataset.version
-        self._place = Place(table.id, self._branch, column.path)
+        self._place = Place(table.id, self._branch, column.first)
         own = {state.fragment_id: state for state in states}
         self._siblings = {
             output.path: own
@@ -206,7 +206,8 @@ class FillCommitter:
             column_errors.add(connection, self._place, error)
 
     def _remove_unused(self, finished: Sequence[Finished], kept: list[Finished]) -> None:
-        """Remove the files of fragments that changed meanwhile."""
+        """Remove the files of fragments that changed meanwhile, unless they are those of another worker by now."""
+        self._tools.queue.check_held(self._lease.job)
         used = {receipt["file"]["path"] for _, receipt in kept}
         folder = self._tools.places.folder(self._table.location)
         home = branch_folder(self._branch)

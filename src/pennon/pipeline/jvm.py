@@ -10,13 +10,13 @@ import os
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pennon.core.settings import ENV_PREFIX
+from pennon.pipeline.patience import Check, always
 
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
@@ -30,7 +30,7 @@ class JvmError(Exception):
 class Jvm:
     """A Java process that waits for PySpark, and ends with the process that started it."""
 
-    def __init__(self, java_home: Path, conf: Mapping[str, str]) -> None:
+    def __init__(self, java_home: Path, conf: Mapping[str, str], check: Check = always) -> None:
         with tempfile.TemporaryDirectory(prefix="pennon-jvm-") as folder:
             told = Path(folder, "gateway")
             properties = Path(folder, "spark.conf")
@@ -38,8 +38,9 @@ class Jvm:
             properties.write_text("".join(_property(*item) for item in conf.items()), encoding="utf-8")
             self._process = _start(java_home, properties, told)
             try:
-                self._port, self._secret = self._read_gateway(told)
+                self._port, self._secret = self._read_gateway(told, check)
             except BaseException:
+                self.kill()
                 self.close()
                 raise
 
@@ -64,26 +65,9 @@ class Jvm:
             for name in told:
                 del os.environ[name]
 
-    @contextmanager
-    def bounded(self, seconds: float) -> Iterator[None]:
-        """Give what is asked of the process so much time: Spark itself may wait for a cluster without end."""
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, expire)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except Exception as error:
-            if expired.is_set():
-                raise JvmError(f"It did not answer within {seconds:g} s.") from error
-            raise
-        finally:
-            timer.cancel()
+    def kill(self) -> None:
+        """End the process at once, whatever it is about."""
+        self._process.kill()
 
     def close(self) -> None:
         """End the process: it goes when its input ends, or is made to."""
@@ -95,7 +79,7 @@ class Jvm:
             self._process.kill()
             self._process.wait()
 
-    def _read_gateway(self, told: Path) -> tuple[int, str]:
+    def _read_gateway(self, told: Path, check: Check) -> tuple[int, str]:
         """Return the port and the secret that Java tells through a file, which appears whole."""
         deadline = time.monotonic() + _START_SECONDS
         while not told.exists():
@@ -104,6 +88,7 @@ class Jvm:
                 raise JvmError(f"Java ended with exit code {code} before Spark started; the log has what it said.")
             if time.monotonic() > deadline:
                 raise JvmError(f"Java did not start Spark within {_START_SECONDS:.0f} s.")
+            check()
             time.sleep(_POLL_SECONDS)
         content = told.read_bytes()
         port, length = struct.unpack_from(">ii", content)

@@ -243,13 +243,10 @@ class _Worker:
         )
         found: dict[str, tuple[Any, list[Any]]] = {}
         for batch in scanner.to_batches():
-            keys = batch.column(_KEY).dictionary_encode(null_encoding="encode")
-            ids = batch.column("_rowid").to_numpy()
-            codes = keys.indices.to_numpy()
-            for code, key in enumerate(keys.dictionary.to_pylist()):
+            for key, ids in _ids_by_key(batch.column(_KEY), batch.column("_rowid").to_numpy()):
                 text = repr(key)
                 if zlib.crc32(text.encode()) % self._task.buckets == bucket:
-                    found.setdefault(text, (key, []))[1].append(ids[codes == code])
+                    found.setdefault(text, (key, []))[1].append(ids)
         for text in sorted(found):
             key, parts = found[text]
             yield key, np.concatenate(parts)
@@ -264,6 +261,21 @@ class _Worker:
             ids = partitions.rows(number)
             if len(ids):
                 yield number, ids
+
+
+def _ids_by_key(keys: pa.Array, ids: np.ndarray[Any, Any]) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+    """Return each value that there is, null too, with the ids that belong to it; -0.0 is 0.0, as in SQL."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
+    encoded = keys.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy()
+    ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
+    groups = np.split(ids[np.argsort(codes, kind="stable")], ends[:-1])
+    for key, group in zip(encoded.dictionary.to_pylist(), groups, strict=True):
+        yield key + 0.0 if isinstance(key, float) else key, group
 
 
 class _Held:

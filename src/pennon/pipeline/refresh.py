@@ -44,6 +44,8 @@ class Refresh:
         self._lease = lease
         self._job = lease.job
         self._spec: dict[str, Any] = lease.job.spec
+        #: What a refresh of several views has read and made: all of them come from the same versions of their tables.
+        self._held: dict[str, int] = {}
         self.phase = "plan"
 
     def run(self) -> dict[str, Any]:
@@ -56,6 +58,7 @@ class Refresh:
             except (LeaseLostError, StopRequestedError, ShuttingDownError):
                 raise
             except Exception as error:
+                self._table(view_id)  # one that was dropped meanwhile fails for no other reason
                 self._mark_stale(view_id, error)
                 raise
         return result
@@ -68,7 +71,7 @@ class Refresh:
             self._lease.check()
             self.phase = "plan"
             self._widen(table, spec)
-            plan = Planner(self._tools, table, spec).plan()
+            plan = Planner(self._tools, table, spec, self._held).plan()
             try:
                 self._pin(plan)
                 self._tell(plan)
@@ -82,6 +85,8 @@ class Refresh:
                 self._release_pins(plan)
                 raise
             self._release_pins(plan)
+            self._held |= {read.table.id: read.dataset.version for read in plan.reads if read.source.version is None}
+            self._held[table.id] = result["version"]
             return result
         message = "Other refreshes of the view were faster, or clean-ups of its sources, again and again."
         raise JobFailedError("commit", "Overtaken", message, retryable=True)
@@ -92,7 +97,7 @@ class Refresh:
         definition = Definition.from_json(view.definition) if view is not None else None
         if view is None or definition is None or view.on_schema_change != "rebuild" or not definition.all_columns:
             return
-        reads = Planner(self._tools, table, spec).reads(definition)
+        reads = Planner(self._tools, table, spec, self._held).reads(definition)
         opened = [(read.table, read.dataset) for read in reads]
         wider, lacking = widen(view, opened, self._tools.datasets.at(table, "", None).schema)
         if not len(lacking):

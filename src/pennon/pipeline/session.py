@@ -6,14 +6,13 @@ import math
 import os
 import re
 import shlex
-import signal
 import sys
 import tempfile
 import threading
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from pennon.core.settings import Settings
 from pennon.pipeline.clusters import Cluster, find_cluster
 from pennon.pipeline.java import find_java
 from pennon.pipeline.jvm import Jvm, JvmError
+from pennon.pipeline.patience import Check, always, attend, taken
+from pennon.spark.session import accept_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,28 +64,26 @@ class ClusterUnavailableError(Exception):
 class Session:
     """A session of Spark on a cluster."""
 
-    def __init__(self, cluster: Cluster, spark: SparkSession, jvm: Jvm | None = None) -> None:
+    def __init__(self, cluster: Cluster, spark: SparkSession, jvm: Jvm | None = None, seconds: float = 60.0) -> None:
         self.cluster = cluster
         self.spark = spark
+        self._seconds = seconds  # that a Connect server has to answer
         self._jvm = jvm
         #: Archives that Spark unpacks for the tasks of this session.
         self.archives: set[str] = set()
+        #: What is not to be removed before the session is closed.
+        self.borrowed = ExitStack()
         #: What tasks of this session have asked Spark for, by the requests.
         self.profiles: dict[tuple[tuple[str, float], ...], Any] = {}
         self._lock = threading.Lock()
         self._apart: dict[str, Session] = {}
 
-    def is_alive(self) -> bool:
+    def is_alive(self, check: Check = always) -> bool:
         """Return whether Spark still answers; a Connect server that was started anew does not know the session."""
-        from pyspark.errors import PySparkException
-
         if self._jvm is not None:
             context: Any = self.spark.sparkContext
             return self._jvm.alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public tells)
-        try:
-            return bool(self.spark.conf.get(_ANY_CONF))
-        except PySparkException:
-            return False
+        return attend(lambda: self.spark.conf.get(_ANY_CONF), check, seconds=self._seconds).exception() is None
 
     @property
     def ui(self) -> str | None:
@@ -92,27 +91,30 @@ class Session:
         return None if self._jvm is None else self.spark.sparkContext.uiWebUrl
 
     @contextmanager
-    def preparing(self) -> Iterator[None]:
+    def preparing(self, check: Check = always) -> Iterator[None]:
         """Keep other threads from preparing the session at the same time."""
-        with self._lock:
+        with taken(self._lock, check):
             yield
 
-    def apart(self, key: str) -> Session:
+    def apart(self, key: str, check: Check = always) -> Session:
         """Return a session of the same Connect server that shares nothing with this one, nor its Python workers.
 
         There is one for each key.
         """
         if key not in self._apart:
             spark: Any = self.spark
-            self._apart[key] = Session(self.cluster, spark.newSession())
+            self._apart[key] = _greet(self.cluster, spark.newSession(), self._seconds, check)
         return self._apart[key]
 
-    def close(self) -> None:
-        """Let go of Spark; a driver of our own ends."""
+    def close(self, *, lost: bool = False) -> None:
+        """Let go of Spark; a driver of our own ends. A Connect server that is lost is told nothing: that takes long."""
         while self._apart:
-            self._apart.popitem()[1].close()
+            self._apart.popitem()[1].close(lost=lost)
+        self.borrowed.close()
         if self._jvm is None:
-            self.spark.stop()
+            spark: Any = self.spark
+            spark.release_session_on_close = not lost
+            spark.stop()
             return
         if self._jvm.alive:
             with suppress(Exception):  # whatever it says to being stopped, its process is ended
@@ -121,15 +123,10 @@ class Session:
         _forget_driver()
 
 
-def open_session(cluster: Cluster, seconds: float = 60.0) -> Session:
+def open_session(cluster: Cluster, seconds: float = 60.0, check: Check = always) -> Session:
     """Open a session on a cluster, through Spark Connect or with a driver of our own, if it answers in time."""
     accept_pandas()
-    return _connect(cluster, seconds) if cluster.is_remote else _drive(cluster, seconds)
-
-
-def accept_pandas() -> None:
-    """Keep PySpark from warning about the version of pandas, which it asks for and Pennon's tasks do not use."""
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    return _connect(cluster, seconds, check) if cluster.is_remote else _drive(cluster, seconds, check)
 
 
 class Sessions:
@@ -147,13 +144,16 @@ class Sessions:
         self._users: Counter[str] = Counter()
 
     @contextmanager
-    def use(self, name: str | None = None) -> Iterator[Session]:
-        """Lend the session of a cluster, opening it if need be."""
-        cluster = find_cluster(self._settings, name)
+    def use(self, name: str | None = None, image: str | None = None, check: Check = always) -> Iterator[Session]:
+        """Lend the session of a cluster, opening it if need be, for as long as the check lets it.
+
+        Where executors are containers, they are of the image.
+        """
+        cluster = find_cluster(self._settings, name, image)
         with self._lock:
             opening = self._opening[cluster.name if cluster.is_remote else _DRIVER]
-        with opening:
-            session = self._ready(cluster)
+        with taken(opening, check):
+            session = self._ready(cluster, check)
             self._count(cluster, 1)
         try:
             yield session
@@ -169,15 +169,15 @@ class Sessions:
         with self._lock:
             self._users[cluster.name] += change
 
-    def _ready(self, cluster: Cluster) -> Session:
+    def _ready(self, cluster: Cluster, check: Check) -> Session:
         session = self._open.get(cluster.name)
         if session is not None:
-            if session.is_alive():
+            if session.is_alive(check):
                 return session
-            self._open.pop(cluster.name).close()
+            self._open.pop(cluster.name).close(lost=True)
         if not cluster.is_remote:
             self._make_room(cluster)
-        opened = self._open[cluster.name] = open_session(cluster, self._settings.cluster_seconds)
+        opened = self._open[cluster.name] = open_session(cluster, self._settings.cluster_seconds, check)
         return opened
 
     def _make_room(self, cluster: Cluster) -> None:
@@ -200,42 +200,57 @@ def configuration(cluster: Cluster) -> dict[str, str]:
     return conf | {_JAVA_OPTIONS: options.strip()}
 
 
-def _connect(cluster: Cluster, seconds: float) -> Session:
-    from pyspark.sql.connect.client.retries import DefaultPolicy
+def _connect(cluster: Cluster, seconds: float, check: Check) -> Session:
     from pyspark.sql.connect.session import SparkSession
 
+    return _greet(cluster, SparkSession.builder.remote(cluster.address).create(), seconds, check)
+
+
+def _greet(cluster: Cluster, spark: Any, seconds: float, check: Check) -> Session:
+    """Tell a Connect server, if it answers in time, what a new session of it is to be like."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
-    spark: Any = SparkSession.builder.remote(cluster.address).create()
-    try:
-        attempts = math.ceil(seconds * 1000 / _RETRY_MILLIS)
-        steady = DefaultPolicy(max_retries=attempts, initial_backoff=_RETRY_MILLIS, backoff_multiplier=1.0)
-        spark.client.set_retry_policies([steady])
+    attempts = math.ceil(seconds * 1000 / _RETRY_MILLIS) - 1  # the last one ends in time
+    steady = DefaultPolicy(max_retries=attempts, initial_backoff=_RETRY_MILLIS, backoff_multiplier=1.0)
+    spark.client.set_retry_policies([steady])
+
+    def configure() -> None:
         for name, value in cluster.conf.items():
             spark.conf.set(name, value)
         spark.conf.get(_ANY_CONF)  # without conf, nothing was said to the server so far
+
+    outcome = attend(configure, check, spark.client.close, seconds)
+    try:
+        outcome.result()
     except Exception as error:
+        spark.client.close()
         raise _unavailable(cluster, error) from error
-    return Session(cluster, spark)
+    return Session(cluster, spark, seconds=seconds)
 
 
-def _drive(cluster: Cluster, seconds: float) -> Session:
+def _drive(cluster: Cluster, seconds: float, check: Check) -> Session:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     try:
-        jvm = Jvm(find_java(), configuration(cluster))
+        jvm = Jvm(find_java(), configuration(cluster), check)
     except JvmError as error:
         raise _unavailable(cluster, error) from error
-    try:
-        with jvm.offered(), _same_interrupts(), jvm.bounded(seconds):
-            context = SparkContext()
-        context.pythonExec = _python(cluster)
-        return Session(cluster, SparkSession(context), jvm)
-    except Exception as error:  # noqa: BLE001 (it is raised again, in words)
-        reason = _unavailable(cluster, error)  # asked of Java, so before it ends
-        jvm.close()
-        _forget_driver()
-        raise reason from None
+    with ExitStack() as failing:
+        failing.callback(_forget_driver)
+        failing.callback(jvm.close)
+        with jvm.offered():
+            # In a thread of its own, PySpark also leaves alone what a Ctrl-C does.
+            outcome = attend(SparkContext, check, jvm.kill, seconds)
+        try:
+            context = outcome.result()
+            context.pythonExec = _python(cluster)
+            opened = Session(cluster, SparkSession(context), jvm)
+        except Exception as error:  # noqa: BLE001 (it is raised again, in words)
+            raise _unavailable(cluster, error) from None  # asked of Java, so before it ends
+        failing.pop_all()
+        return opened
 
 
 def _unavailable(cluster: Cluster, error: Exception) -> ClusterUnavailableError:
@@ -246,17 +261,6 @@ def _unavailable(cluster: Cluster, error: Exception) -> ClusterUnavailableError:
     # A Connect address may hold a token.
     named = repr(cluster.name) if cluster.is_remote else f"{cluster.name!r} ({cluster.address})"
     return ClusterUnavailableError(f"The cluster {named} cannot be used: {reason or type(error).__name__}")
-
-
-@contextmanager
-def _same_interrupts() -> Iterator[None]:
-    """Keep what a Ctrl-C does: PySpark takes it over where it is started in the main thread."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is not before:
-            signal.signal(signal.SIGINT, before)
 
 
 def _python(cluster: Cluster) -> str:

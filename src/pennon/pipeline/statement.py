@@ -11,9 +11,9 @@ from pennon.lake.field_paths import split_path
 from pennon.lake.snapshots import Snapshot
 from pennon.pipeline.derivation import guarded
 from pennon.pipeline.filling import Meter, forget_peak
-from pennon.pipeline.session import accept_pandas
 from pennon.pipeline.tasks import ANSWERS, run_frame
 from pennon.spark import read
+from pennon.spark.session import accept_pandas
 from pennon.views.definition import SOURCE_ROW
 
 if TYPE_CHECKING:

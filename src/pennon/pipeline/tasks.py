@@ -14,7 +14,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pennon import __version__
@@ -91,7 +91,8 @@ class TaskRun:
         """Cancel what runs and return when Spark let go of it; a Python worker may go on for some seconds."""
         self._cancelled.set()
         while not self.done():
-            _interrupt(self._session, self._name)  # again and again: what is not submitted yet is not found
+            with suppress(Exception):  # of a Spark that died, which ends the tasks as well
+                _interrupt(self._session, self._name)  # again and again: what is not submitted yet is not found
             self._ended.wait(_CANCEL_SECONDS)
 
     def results(self) -> list[Answer]:
@@ -134,7 +135,12 @@ def run_tasks(
 
 def run_frame(session: Session, frame: Callable[[], Any], *, group: str) -> TaskRun:
     """Start what a data frame computes: its rows are the answers of tasks, as many as Spark makes of it."""
-    return TaskRun(session, frame, group)
+
+    def plan() -> Any:
+        with _planning:  # or its functions might get the variables of another job's environment
+            return frame()
+
+    return TaskRun(session, plan, group)
 
 
 def plain(error: Exception) -> Exception:
@@ -213,7 +219,7 @@ _planning = threading.Lock()
 def _plan(session: Session, partition: _Partition, count: int, profile: Any) -> Any:
     """Return what runs the tasks when it is collected: one number a partition."""
     if session.cluster.is_remote:
-        from pennon.pipeline.session import accept_pandas
+        from pennon.spark.session import accept_pandas
 
         accept_pandas()
         return session.spark.range(0, count, 1, count).mapInArrow(partition.of_batches, ANSWERS, profile=profile)

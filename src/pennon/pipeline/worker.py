@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,6 +36,8 @@ _TRIGGER_SECONDS = 1.0
 _BUSY_SECONDS = 5.0
 #: By what the wait of a worker without work grows, and up to how many times the setting.
 _SLOWER, _LONGEST = 1.05, 10
+#: How often it looks meanwhile whether anything was written, where the catalog tells that for next to nothing.
+_GLANCE_SECONDS = 0.005
 #: Errors of executors, or of a driver of Spark that died, after which trying again may help.
 _PASSING = frozenset(
     {
@@ -95,11 +98,20 @@ class Worker:
                 logger.info("Spark is warm")
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
-            while not self.stopping.wait(pause):
+            while not self.stopping.is_set():
+                stamp = self._tools.database.stamp()
                 taken = self._take(me.id, slots, threads)
                 pause = 0.0 if taken else _next_pause(pause, settings.worker_poll_seconds)
+                self._rest(pause, stamp)
         self._roster.leave(me)
         self._tools.sessions.close()
+
+    def _rest(self, seconds: float, stamp: Hashable) -> None:
+        """Wait for as long, or until something was written to the catalog since its stamp was taken."""
+        database, end = self._tools.database, time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and database.stamp() == stamp:
+            if self.stopping.wait(left if stamp is None else min(left, _GLANCE_SECONDS)):
+                break
 
     def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
         """Start the next job if there is one and a slot for it."""

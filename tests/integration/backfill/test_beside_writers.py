@@ -12,6 +12,7 @@ from pennon.client import Job, JobFailedError
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold, wait_until
+from tests.support.rest import RestClient
 
 
 def begin(new_sheet: NewSheet, log: CallLog, fragments: int = 4) -> tuple[Sheet, Job]:
@@ -201,6 +202,21 @@ def test_a_table_dropped_meanwhile_fails_the_job(new_sheet: NewSheet, log: CallL
     sheet.db.drop_table(sheet.name)
     assert ended(job).state == "failed"
     assert "dropped" in str(job.failure)
+
+
+def test_a_branch_deleted_meanwhile_fails_the_job(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
+    sheet = new_sheet(40, 4)
+    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
+    rest.post(f"{sheet.route}/branches/create", {"name": "dev"})
+    job = sheet.table.backfill_async("y", branch="dev", concurrency=1)
+    wait_until(log.counts, "a first batch")
+    rest.post(f"{sheet.route}/branches/delete", {"name": "dev"})
+    failure = ended(job).failure or {}
+    assert (failure.get("type"), failure.get("message")) == (
+        "TableBranchNotFoundError",
+        "The table has no branch 'dev'.",
+    )
+    assert sheet.state() == (0, 0, 0, 40)
 
 
 def test_a_restored_version_meanwhile_is_filled(new_sheet: NewSheet, log: CallLog) -> None:

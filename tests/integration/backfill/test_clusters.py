@@ -12,7 +12,7 @@ import pytest
 import pennon
 from pennon.client import JobFailedError
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, tenfold
+from tests.integration.backfill.sheets import Sheet, ended, tenfold, wait_until
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
 from tests.support.wheels import make_wheel
@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def clustered(
-    tmp_path_factory: pytest.TempPathFactory, standalone: StandaloneCluster, connect_server: ConnectServer
+    tmp_path_factory: pytest.TempPathFactory,
+    standalone: StandaloneCluster,
+    connect_server: ConnectServer,
+    silence: int,
 ) -> Iterator[PennonProcess]:
     """A server whose settings name both clusters; its worker starts no Spark of its own before it is asked to."""
     clusters = {
         "standalone": {"master": standalone.url, "conf": STANDALONE},
         "connect": {"remote": connect_server.url},
         "gpu": {"master": standalone.url, "conf": STANDALONE | WITH_GPU},
+        "mute": {"master": f"spark://127.0.0.1:{silence}", "conf": QUICK_DRIVER},
+        "far and mute": {"remote": f"sc://127.0.0.1:{silence}"},
     }
     env = {
         "PENNON_WORKERS": "1",
@@ -214,6 +219,28 @@ class TestTaskResources:
         )
         with pytest.raises(JobFailedError, match=f"asks for num_gpus 1, which the cluster {cluster!r} .*{reason}"):
             view.refresh(cluster=cluster, progress=False)
+
+
+@pytest.mark.parametrize("cluster", ["mute", "far and mute"])
+def test_a_job_is_cancelled_while_its_cluster_does_not_answer(
+    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog, cluster: str
+) -> None:
+    sheet = new_sheet(10, server=clustered)
+    sheet.table.add_columns({"y": tenfold(log)})
+    job = sheet.table.backfill_async("y", cluster=cluster)
+    wait_until(lambda: "waiting" in job.events()["kind"].to_pylist(), "the job says what it waits for")
+    assert job.cancel() == "cancelling"
+    assert ended(job).state == "cancelled"
+
+
+def test_an_image_that_the_cluster_does_not_use_is_told(
+    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog
+) -> None:
+    sheet = new_sheet(10, server=clustered)
+    sheet.table.add_columns({"y": tenfold(log, image="registry/tea:1")})
+    job = sheet.table.backfill("y", cluster="connect", progress=False)
+    (told,) = (event["data"] for event in job.events().to_pylist() if event["kind"] == "image_unused")
+    assert "registry/tea:1" in told
 
 
 def test_a_cluster_that_is_not_known_is_refused(clustered: PennonProcess, new_sheet: NewSheet, log: CallLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,12 @@ def test_a_killed_server_is_started_again_and_its_job_goes_on(
     new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
 ) -> None:
     sheet, job_id = begin(new_sheet, log, mortal, again=True)
-    mortal.kill()
-    wait_until(lambda: not children_of(mortal), "the end of its processes")
-    mortal.start()
-    check(sheet, mortal, job_id)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = pennon.connect(mortal.url).job(job_id)
+        waited = threads.submit(waiting.wait, progress=False)
+        mortal.kill()
+        wait_until(lambda: not children_of(mortal), "the end of its processes")
+        wait_until(lambda: waiting.waiting_for == "the server does not answer", "who waits notices it")
+        mortal.start()
+        check(sheet, mortal, job_id)
+        assert waited.result().state == "done"

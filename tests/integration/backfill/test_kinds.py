@@ -6,15 +6,17 @@ import base64
 import os
 import pickle
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
 import pennon
+from pennon.functions import ErrorPolicy
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import new_name, slow, tenfold
+from tests.integration.backfill.sheets import ended, new_name, slow, tenfold
 from tests.support.rest import RestClient
 
 
@@ -83,6 +85,26 @@ def test_several_columns_are_filled_together(new_sheet: NewSheet, log: CallLog) 
     assert (sheet.values("tens")[3], sheet.values("text")[3]) == (0, "5")
     sheet.compact()
     assert (sheet.fill("tens"), sheet.fill("text")) == ([], [])
+
+
+def test_columns_of_one_function_are_filled_once_also_by_two_jobs(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    def take_apart(id: int, x: int) -> Parts:  # noqa: A002
+        note(path, id)
+        if id == 3:
+            raise ValueError("three")
+        return Parts(x // 10, str(x))
+
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({("tens", "text"): pennon.udf(error_policy=ErrorPolicy.skip())(take_apart)})
+    for job in [sheet.table.backfill_async(column) for column in ("text", "tens")]:
+        assert ended(job).state == "done"
+    assert log.new() == list(range(20))
+    for column in ("tens", "text"):
+        assert sheet.state(column) == (19, 1, 0, 0)
+        (error,) = sheet.table.errors(column).to_pylist()
+        assert (error["column"], error["error_message"]) == (column, "three")
 
 
 def nested(new_sheet: NewSheet) -> Any:
@@ -172,7 +194,12 @@ TYPES: list[tuple[str, pa.DataType, Any]] = [
     ("bool", pa.bool_(), True),
     ("half", pa.float16(), 1.5),
     ("small", pa.uint8(), 200),
-    ("decimal", pa.decimal128(10, 2), None),
+    ("unsigned", pa.uint64(), 2**64 - 1),
+    ("decimal", pa.decimal128(10, 2), Decimal("-1234.50")),
+    ("dictionary", pa.dictionary(pa.int32(), pa.string()), "tea"),
+    ("large", pa.large_string(), "tea"),
+    ("digest", pa.binary(3), b"tea"),
+    ("records", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])), [{"a": 1, "b": ["x", None]}]),
 ]
 
 

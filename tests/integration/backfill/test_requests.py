@@ -135,6 +135,27 @@ def test_one_job_of_a_column_runs_at_a_time(new_sheet: NewSheet, log: CallLog) -
     assert log.new() == list(range(20))
 
 
+def test_a_cascade_waits_for_a_column_that_is_being_filled(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 4)
+    chain(sheet, log)
+    sheet.table.alter_columns({"path": "y", "function": slow(log, 0.1, batch_size=5)})
+    first = sheet.table.backfill_async("y", concurrency=1, commit_granularity=1)
+    wait_until(log.counts, "a first batch")
+    second = sheet.table.backfill_async("z", cascade=True)
+    assert second.refresh().waiting_for == "another job of this column"
+    assert (ended(first).state, ended(second).state) == ("done", "done")
+    assert log.new() == [*range(20), *range(1000, 1020)]
+    assert sheet.values("z") == {number: number * 1000 + 1 for number in range(20)}
+
+
+def test_a_column_is_the_same_however_it_is_quoted(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(20, 2)
+    sheet.table.add_columns({"y": slow(log, 0.1, batch_size=5)})
+    jobs = [sheet.table.backfill_async(path, concurrency=1) for path in ("y", "`y`")]
+    assert [ended(job).state for job in jobs] == ["done", "done"]
+    assert log.new() == list(range(20))
+
+
 def claimed(job: Job) -> datetime:
     """Return when a worker took a job."""
     return _moment(job, "claimed")

@@ -80,6 +80,15 @@ class TestClaiming:
         workshop.queue.finish(running, "done", counters={})
         assert workshop.claim().id == second.id
 
+    def test_what_a_job_fills_beside_its_target_is_busy_too(self, workshop: Workshop) -> None:
+        wide = workshop.submit("c", spec={"columns": ["a", "b", "c"]})
+        near = [workshop.submit("a"), workshop.submit("d", spec={"columns": ["b", "d"]})]
+        far = [workshop.submit("e"), workshop.submit("a", branch="dev")]
+        assert [workshop.claim().id for _ in range(3)] == [wide.id, *(job.id for job in far)]
+        assert workshop.queue.claim("w1", LEASE) is None
+        workshop.queue.finish(workshop.find(wide), "done", counters={})
+        assert [workshop.claim().id for _ in range(2)] == [job.id for job in near]
+
     def test_a_target_is_busy_while_its_job_commits(self, workshop: Workshop) -> None:
         workshop.submit("a")
         workshop.submit("a")

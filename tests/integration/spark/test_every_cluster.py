@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.pipeline.environment import Environment, ship
+from pennon.pipeline.environment import Environment
+from pennon.pipeline.shelf import Shelf
+from pennon.pipeline.shipping import shipped
 from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
 from tests.integration.spark.running import run
 from tests.support.wheels import make_wheel
@@ -98,7 +100,7 @@ def test_each_environment_has_its_own_version_of_a_package(session: Session, tmp
     for version in ("1.0", "2.0"):
         wheel = make_wheel(tmp_path, "pennon_test_tea", version)
         environment = Environment(requirements=(str(wheel),), variables={"TEA_CUP": version})
-        apart, shipped = ship(session, environment, tmp_path / "environments")
-        answers = run(apart, brew, 3, environment=shipped)
+        with shipped(session, environment, Shelf(tmp_path / "environments", 0)) as (apart, found):
+            answers = run(apart, brew, 3, environment=found)
         assert answers == [{"version": version, "cup": version}] * 3
     assert run(session, look, 3) == [{"found": False, "cup": None}] * 3

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.pipeline.environment import Environment, ship
+from pennon.pipeline.environment import Environment
 from pennon.pipeline.resources import Needs, ResourcesUnavailableError
 from pennon.pipeline.session import Session
+from pennon.pipeline.shelf import Shelf
+from pennon.pipeline.shipping import shipped
 from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
 from tests.integration.spark.running import run
 
@@ -55,12 +57,12 @@ def test_a_run_can_be_cancelled_before_it_reached_spark(session: Session) -> Non
 
 
 def test_runs_with_and_without_an_environment_do_not_mix(session: Session, tmp_path: Path) -> None:
-    apart, shipped = ship(session, Environment(variables={"TEA_CUP": "blue"}), tmp_path)
-    plain, blue = [], []
+    environment, plain, blue = Environment(variables={"TEA_CUP": "blue"}), [], []
 
     def start(_: int) -> None:
         plain.append(run_tasks(session, lambda _: {"cup": os.environ.get("TEA_CUP")}, 2, group="plain"))
-        blue.append(run_tasks(apart, lambda _: {"cup": os.environ["TEA_CUP"]}, 2, group="blue", environment=shipped))
+        with shipped(session, environment, Shelf(tmp_path, 0)) as (apart, found):
+            blue.append(run_tasks(apart, lambda _: {"cup": os.environ["TEA_CUP"]}, 2, group="blue", environment=found))
 
     threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
     for thread in threads:

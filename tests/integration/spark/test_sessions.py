@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pennon.pipeline.clusters import Cluster
 from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError, open_session
+from pennon.pipeline.tasks import TasksCancelledError, run_tasks
 from tests.integration.spark.running import run
 
 if TYPE_CHECKING:
+    from pennon.pipeline.patience import Check
     from pennon.pipeline.session import Sessions
     from tests.support.spark import ConnectServer
 
@@ -64,6 +67,52 @@ def test_a_spark_that_does_not_answer_is_given_up_in_time(sessions: Sessions) ->
         open_session(Cluster("gone", "spark://127.0.0.1:1"), 1)
     with pytest.raises(ClusterUnavailableError, match=r"'gone' cannot be used: .*127\.0\.0\.1:1"):
         open_session(Cluster("gone", "sc://127.0.0.1:1"), 1)
+
+
+def test_a_spark_that_says_nothing_is_given_up_when_nobody_wants_it_any_more(sessions: Sessions, silence: int) -> None:
+    class UnwantedError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise UnwantedError
+
+    sessions.close()
+    for address in (f"spark://127.0.0.1:{silence}", f"sc://127.0.0.1:{silence}"):
+        with pytest.raises(UnwantedError):
+            open_session(Cluster("mute", address), 600, _after(0.5, refuse))
+    with pytest.raises(ClusterUnavailableError, match=r"'mute' cannot be used: It did not answer within 1 s"):
+        open_session(Cluster("mute", f"sc://127.0.0.1:{silence}"), 1)
+    with sessions.use() as session:
+        assert session.spark.range(3).count() == 3
+
+
+def _after(seconds: float, check: Check) -> Check:
+    since = time.monotonic()
+    return lambda: check() if time.monotonic() - since > seconds else None
+
+
+def test_tasks_whose_spark_died_can_be_cancelled(sessions: Sessions) -> None:
+    def sleep(_: int) -> dict[str, Any]:
+        time.sleep(3600)
+        return {}
+
+    with sessions.use() as session:
+        doomed = run_tasks(session, sleep, 1, group="doomed")
+        while not doomed.has_begun():
+            assert not doomed.wait(0.05)
+        assert session._jvm is not None
+        os.kill(session._jvm.pid, signal.SIGKILL)
+        doomed.cancel()
+        with pytest.raises(TasksCancelledError):
+            doomed.results()
+
+
+def test_a_session_apart_has_the_configuration_of_its_cluster(connect_server: ConnectServer) -> None:
+    session = open_session(Cluster("conf", connect_server.url, {"spark.sql.session.timeZone": "Asia/Tokyo"}))
+    try:
+        assert session.apart("tea").spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        session.close()
 
 
 def test_a_connect_server_that_was_started_anew_is_used_again(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InternalError, InvalidTableStateError
+from lance_namespace.errors import InternalError, InvalidTableStateError, ServiceUnavailableError
 
 from pennon.client import job as module
 from pennon.client.job import Job, JobCancelledError, JobError, JobFailedError, JobTimedOutError, submitted
 from pennon.client.transport import Transport
-from tests.unit.client.scripted import ScriptedServer, Step, answer, stream
+from tests.unit.client.scripted import ScriptedServer, Step, answer, hang_up, stream
 
 FAILURE = {"phase": "preflight", "type": "ModuleNotFoundError", "message": "No module named 'torch'", "retryable": True}
 NO_STREAM = answer(406, {"error": "no streams here", "code": 0})
@@ -113,6 +113,31 @@ def test_waiting_ends_in_time_and_says_how_to_come_back() -> None:
             Job(Transport(server.url), "j1").wait(0.05, progress=False)
         with pytest.raises(TimeoutError):
             Job(Transport(server.url), "j1").wait(0, progress=False)
+
+
+AWAY = answer(503, {"error": "The server is about to end.", "code": 17})
+
+
+def wait_beside_an_absent_server(*steps: Step, **options: Any) -> Job:
+    with ScriptedServer([described("running"), NO_STREAM, *steps]) as server:
+        return Job(Transport(server.url, attempts=1), "j1").wait(progress=False, **options)
+
+
+def test_a_server_that_comes_back_is_waited_for() -> None:
+    assert wait_beside_an_absent_server(AWAY, hang_up, AWAY, described("done")).state == "done"
+
+
+def test_a_server_that_stays_away_is_given_up_with_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AWAY_SECONDS", 0.05)
+    with pytest.raises(
+        ServiceUnavailableError, match=r"about to end\. Job j1 may well go on; pennon.connect\(.*'j1'\)"
+    ):
+        wait_beside_an_absent_server(AWAY)
+
+
+def test_waiting_for_a_server_that_stays_away_ends_in_time() -> None:
+    with pytest.raises(TimeoutError, match=r"still running after 0.1 s \(waits: the server does not answer\)"):
+        wait_beside_an_absent_server(AWAY, timeout=0.1)
 
 
 def test_an_interrupt_leaves_the_job_alone_and_says_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

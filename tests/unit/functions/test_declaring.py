@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from pennon.functions import ErrorPolicy, Function, udf
+from pennon.functions.envelope import read_envelope
+from pennon.functions.loading import load
 
 
 class Point(NamedTuple):
@@ -80,6 +83,26 @@ def test_a_class_is_called_by_its_method() -> None:
     assert outputs(count) == [("", pa.int64())]
     assert Count(step=2)("tea") == 6
     assert count.constructed_with(step=2).pack() != count.pack()
+
+
+def test_whatever_can_be_called_becomes_a_function() -> None:
+    class Scale:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def __call__(self, x: int) -> int:
+            return x * self.factor
+
+        def twice(self, x: int) -> int:
+            return 2 * x * self.factor
+
+    def add(a: int, x: int) -> int:
+        return a + x
+
+    made: list[Function[..., Any]] = [udf(partial(add, 3)), udf(Scale(3)), udf(Scale(3).twice)]
+    assert [function.name for function in made] == ["add", "Scale", "twice"]
+    assert [function.inputs for function in made] == [("x",)] * 3
+    assert [load(read_envelope(function.pack())).call(5) for function in made] == [8, 15, 30]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +223,10 @@ async def asynchronous(x: int) -> int:
     return x
 
 
+def yielding(x: int) -> Iterator[int]:
+    yield x
+
+
 class WithoutCall:
     pass
 
@@ -218,6 +245,7 @@ class WithoutCall:
         (keyword_only, {}, "default"),
         (lost_hint, {}, "Lost.*data_type="),
         (asynchronous, {}, "async"),
+        (yielding, {}, "chunker"),
         (WithoutCall, {}, "__call__"),
         (no_hint, {"data_type": "int8"}, "Arrow type"),
         (no_hint, {"data_type": pa.int8(), "kind": "row"}, "kind is one of"),

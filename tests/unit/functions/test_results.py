@@ -84,6 +84,10 @@ def test_arrays_of_all_kinds_become_the_declared_type(values: Any) -> None:
     assert (array.type, array.to_pylist()) == (pa.int16(), [1, None])
 
 
+def test_numbers_of_64_bits_need_no_sign() -> None:
+    assert to_arrow([2**64 - 1, None, 0], pa.uint64()).to_pylist() == [2**64 - 1, None, 0]
+
+
 def test_vectors_of_single_rows_become_lists() -> None:
     rows = [np.array([1.0, 2.0]), None, [3, 4]]
     values = Results([Target(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
@@ -104,13 +108,14 @@ def test_vectors_of_single_rows_become_lists() -> None:
         ([[1], [1.5]], pa.list_(pa.int64()), "1.5"),
         ([np.array([1.5])], pa.list_(pa.int32(), 1), "1.5"),
         ([300], pa.int8(), "300"),
+        ([2**64], pa.uint64(), "too large"),
         (["x"], pa.int64(), "x"),
         (pa.array(["x"]), pa.int64(), "x"),
         (np.array([1.5]), pa.int32(), "1.5"),
     ],
 )
 def test_a_result_of_a_wrong_type_says_so(values: Any, data_type: pa.DataType, said: str) -> None:
-    with pytest.raises((TypeError, ValueError, pa.ArrowException), match=said):
+    with pytest.raises((TypeError, ValueError, OverflowError, pa.ArrowException), match=said):
         to_arrow(values, data_type)
 
 

@@ -23,6 +23,16 @@ def test_clusters_are_found_by_name() -> None:
     assert find_cluster(settings) == Cluster("default", "yarn", {"a": "b"})
 
 
+def test_executors_are_of_the_image_where_they_are_containers() -> None:
+    conf = {"spark.kubernetes.container.image": "spark:4", "spark.kubernetes.executor.container.image": "spark:4"}
+    settings = load_settings(clusters=CLUSTERS | {"pods": {"master": "k8s://https://pods", "conf": conf}})
+    image = "spark.kubernetes.executor.container.image"
+    chosen = find_cluster(settings, "pods", "tea:1")
+    assert (chosen.name, configuration(chosen)[image]) == ("pods with tea:1", "tea:1")
+    assert configuration(find_cluster(settings, "pods"))[image] == "spark:4"
+    assert find_cluster(settings, "big", "tea:1") == find_cluster(settings, "big")
+
+
 def test_an_unknown_cluster_is_named_with_those_there_are() -> None:
     with pytest.raises(UnknownClusterError, match=r"no cluster 'small' .* big, default, far"):
         find_cluster(load_settings(clusters=CLUSTERS), "small")

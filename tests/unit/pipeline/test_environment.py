@@ -1,4 +1,4 @@
-"""Environments: read from a manifest, built once, whole or not at all."""
+"""Environments: read from a manifest, and installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,22 +93,11 @@ def test_packages_and_modules_are_importable_from_the_folder(tmp_path: Path) -> 
     wheel = make_wheel(tmp_path, "pennon_test_tea", "1.5")
     modules = [str(wheel), {"name": "cups.zip", "content": zipped(cups="SIZE = 3", saucers="SIZE = 4")}]
     modules.append({"name": "spoon.py", "content": base64.b64encode(b"SIZE = 5").decode()})
-    built = parse(py_modules=modules).build(tmp_path / "environments")
+    built = tmp_path / "built"
+    parse(py_modules=modules).install(built)
     program = "import pennon_test_tea as t, cups, saucers, spoon; print(t.VERSION, cups.SIZE, saucers.SIZE, spoon.SIZE)"
     ended = subprocess.run([sys.executable, "-c", program], cwd=built, capture_output=True, text=True)
     assert ended.stdout.split() == ["1.5", "3", "4", "5"], ended.stderr
-
-
-def test_an_environment_is_built_once_also_by_many(tmp_path: Path) -> None:
-    environment = parse(py_modules=[{"name": "cups.zip", "content": zipped(cups="SIZE = 3")}])
-    with ThreadPoolExecutor(4) as threads:
-        built = set(threads.map(lambda _: environment.build(tmp_path), range(4)))
-        packed = set(threads.map(lambda _: environment.pack(tmp_path), range(4)))
-    (folder,), (archive,) = built, packed
-    made = (folder / "cups.py").stat().st_ino
-    assert environment.build(tmp_path) == folder
-    assert (folder / "cups.py").stat().st_ino == made
-    assert zipfile.ZipFile(archive).namelist() == ["cups.py"]
 
 
 def test_what_differs_is_built_apart(tmp_path: Path) -> None:
@@ -129,15 +117,7 @@ def test_what_python_workers_have_loaded_cannot_be_replaced(tmp_path: Path, monk
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(BuildError, match=f"constraint\\) numpy=={np.__version__}"):
-        parse(pip=[str(wheel)]).build(tmp_path / "environments")
-
-
-def test_a_failed_build_leaves_nothing_and_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    environments = tmp_path / "environments"
-    with pytest.raises(BuildError, match="No matching distribution found for pennon-test-coffee"):
-        parse(pip=["pennon-test-coffee"]).build(environments)
-    assert [path.suffix for path in environments.iterdir()] == [".lock"]
+        parse(pip=[str(wheel)]).install(tmp_path / "built")
 
 
 def test_executors_import_nothing_heavy_with_a_task() -> None:
