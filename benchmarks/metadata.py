@@ -105,17 +105,17 @@ class Bench:
 
     def _measure_cell(self, key: Key, operation: Operation, servers: list[Server]) -> None:
         found = self.results.setdefault(key, {server.name: [] for server in servers})
-        for number in range(self._options.rounds):
+        for _ in range(self._options.rounds):
             for server in servers:
                 server.resume()
-                sample = self._sample(server, key, operation, warm=number == 0 and not operation.grows)
+                sample = self._sample(server, key, operation)
                 found[server.name].append(sample)
                 server.settle()
                 server.pause()
         rates = ", ".join(f"{name} {'/'.join(f'{s.rate:.1f}' for s in runs)}" for name, runs in found.items())
         say(f"{key.operation} {key.size} c={key.connections}: {rates}")
 
-    def _sample(self, server: Server, key: Key, operation: Operation, warm: bool) -> Sample:
+    def _sample(self, server: Server, key: Key, operation: Operation) -> Sample:
         seconds = self._options.seconds
         self._cells += 1
         tag = f"{self._cells}x{time.time_ns() % 10**6}"
@@ -127,9 +127,9 @@ class Bench:
             return failed(refusal)
         requests = self._folder / "requests.txt"
         requests.write_text("\n".join(r.line() for r in requests_of(key.operation, key.size)) + "\n")
-        if warm:
-            run_wrk(server, requests, key.connections, 1, tag)
         if (server.name, key) not in self._slow:
+            if not operation.grows:  # whoever was halted has things to see to first, and to remember again
+                run_wrk(server, requests, key.connections, seconds, tag)
             sample = run_wrk(server, requests, key.connections, seconds, tag)
             if sample.errors or sample.requests >= _FEWEST_ROUNDS * key.connections:
                 return sample
