@@ -20,7 +20,7 @@ import pennon
 from tests.chaos import spark_processes as processes
 from tests.chaos.fill_calls import CallLog, Inputs, mixed, mixer
 from tests.clients.lakes import ClientTable, Lake
-from tests.clients.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pennon.client import Job

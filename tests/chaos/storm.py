@@ -17,8 +17,8 @@ import lance_namespace as ln
 import pyarrow as pa
 
 from tests.clients.lakes import ARROW, ClientTable, Lake, arrow_stream, ids_of, rows
-from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.server import PennonProcess

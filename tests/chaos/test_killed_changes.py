@@ -11,8 +11,8 @@ from tests.chaos.conftest import POSTGRESQL, SQLITE
 from tests.chaos.crashing import Mortal
 from tests.clients.lakes import ClientTable, rows
 from tests.clients.staging import Stager
-from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

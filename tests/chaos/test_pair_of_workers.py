@@ -13,8 +13,9 @@ import pennon
 from tests.chaos.conftest import POSTGRESQL, STORMY, database_arguments
 from tests.clients.lakes import Lake
 from tests.integration.backfill.calls import CallLog
-from tests.integration.backfill.sheets import Sheet, ended, new_name, rows, slow, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, new_name, rows, slow
 from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.storm import SHARED, Weather, Worker, check_versions
 from tests.clients.lakes import ClientTable, Lake, rows
-from tests.clients.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon

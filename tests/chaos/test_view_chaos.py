@@ -11,7 +11,7 @@ import pytest
 
 import pennon
 from tests.chaos import spark_processes as processes
-from tests.clients.waiting import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

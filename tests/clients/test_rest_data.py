@@ -16,7 +16,7 @@ from lance_namespace_urllib3_client.models import (
 )
 
 from tests.clients.lakes import ClientTable, arrow_stream, ids_of, rows
-from tests.clients.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

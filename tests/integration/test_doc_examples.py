@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.clients.waiting import wait_until
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER, STANDALONE
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,16 +13,12 @@ SECONDS = 120.0
 Found = TypeVar("Found")
 
 
-def wait_until(condition: Callable[[], Found], what: str = "it was so", seconds: float = SECONDS) -> Found:
-    """Wait until a condition holds and return what it found; after a generous time, fail by saying what did not come.
-
-    Args:
-        condition: Asked again and again.
-        what: What is waited for, to be read after "in vain waited until".
-        seconds: How long.
-    """
+def wait_until(
+    condition: Callable[[], Found | None], what: str = "it did not come about", seconds: float = SECONDS
+) -> Found:
+    """Wait until a condition holds, and return what it found; fail after a generous time, and say what is missing."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"in vain waited until {what}"
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
         time.sleep(0.02)
     return found

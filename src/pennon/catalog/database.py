@@ -75,6 +75,12 @@ class Database(Protocol):
     def exclusive(self, *names: str) -> AbstractContextManager[None]:
         """Keep every other process out of a block of the same name; several are taken in the order they are given."""
 
+    def share(self, name: str) -> Callable[[], None]:
+        """Take a lock that several may have at once, also of other processes; return what lets go of it."""
+
+    def is_shared(self, name: str) -> bool:
+        """Tell whether anybody has a lock of that name to share."""
+
     def close(self) -> None:
         """Give back all connections."""
 

@@ -44,6 +44,11 @@ def claim(connection: Connection, lease_millis: int, limit: int = 100) -> list[t
     ]
 
 
+def release(connection: Connection, location: str) -> None:
+    """Leave a location to whoever claims it next."""
+    connection.run("UPDATE garbage SET leased_until = 0 WHERE location = ?", location)
+
+
 def remove(connection: Connection, location: str) -> None:
     """Forget a location: its files are gone."""
     connection.run("DELETE FROM garbage WHERE location = ?", location)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, LiteralString, TypeVar
 
@@ -73,6 +75,49 @@ class PostgresConnection:
             ) from error
 
 
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Tell, as the protocol does, that the server does not answer."""
+    try:
+        yield
+    except _UNABLE as error:
+        raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+
+
+class _SharedLocks:
+    """Locks that several processes have at once: one connection holds those of this process, and they go with it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._turn = threading.Lock()
+        self._connection: psycopg.Connection[Row] | None = None
+        self._held: Counter[str] = Counter()
+
+    def take(self, name: str) -> None:
+        """Take a lock; those that a lost connection had are taken again with it."""
+        with self._turn, _answering():
+            wanted = [name]
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(self._url, autocommit=True, application_name="pennon")
+                wanted += self._held.elements()
+            for each in wanted:
+                self._connection.execute("SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))", (each,))
+            self._held[name] += 1
+
+    def let_go(self, name: str) -> None:
+        """Let go of a lock."""
+        with self._turn:
+            self._held -= Counter([name])
+            with suppress(*_UNABLE):  # a connection that is lost has let go of all
+                if self._connection is not None:
+                    self._connection.execute("SELECT pg_advisory_unlock_shared(hashtextextended(%s, 0))", (name,))
+
+    def close(self) -> None:
+        """Let go of all."""
+        if self._connection is not None:
+            self._connection.close()
+
+
 class PostgresDatabase:
     """A PostgreSQL database that any number of Pennon processes share."""
 
@@ -92,6 +137,7 @@ class PostgresDatabase:
             open=False,
         )
         self._later = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-later")
+        self._sharing = _SharedLocks(url)
         try:
             self._pool.open(wait=True, timeout=_WAIT_SECONDS)
         except PoolTimeout as error:
@@ -142,8 +188,18 @@ class PostgresDatabase:
         with closing(self._lock(names)):
             yield
 
+    def share(self, name: str) -> Callable[[], None]:
+        self._sharing.take(name)
+        return lambda: self._sharing.let_go(name)
+
+    def is_shared(self, name: str) -> bool:
+        # Taken for as long as the statement runs, if it can be taken at all.
+        free = "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))"
+        return self.read(lambda connection: connection.one(free, name)) == (False,)
+
     def close(self) -> None:
         self._later.shutdown()
+        self._sharing.close()
         self._pool.close()
 
     def _lock(self, names: tuple[str, ...]) -> psycopg.Connection[Row]:

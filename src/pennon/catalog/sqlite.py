@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from lance_namespace.errors import ServiceUnavailableError
@@ -197,6 +198,21 @@ class SqliteDatabase:
         finally:
             for lock in locks:
                 os.close(lock)
+
+    def share(self, name: str) -> Callable[[], None]:
+        lock = self._open_lock(name)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return partial(os.close, lock)
+
+    def is_shared(self, name: str) -> bool:
+        lock = self._open_lock(name)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
 
     def close(self) -> None:
         with self._closing:

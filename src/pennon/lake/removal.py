@@ -11,7 +11,7 @@ from lance_namespace.errors import ServiceUnavailableError
 from pennon.catalog import garbage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
@@ -32,22 +32,32 @@ class Removal:
         """Remember, in the transaction that drops a table, that its files must go."""
         garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
 
-    def remove(self, locations: Iterable[str]) -> None:
-        """Remove the files of locations that were scheduled by this process."""
-        for location in locations:
+    def remove(self, tables: Iterable[tuple[str, str]]) -> None:
+        """Remove the files of tables, of each the location and the id, that were scheduled or claimed by this process.
+
+        What is being read is left to whoever sweeps later.
+        """
+        for location, table_id in tables:
+            if self._database.is_shared(_reading(table_id)):
+                self._database.write(partial(garbage.release, location=location))
+                continue
             self._places.folder(location).remove_all()
-            self._database.write(partial(_forget, location=location))
+            self._database.write(partial(garbage.remove, location=location))
+
+    def hold(self, table: Table) -> Callable[[], None]:
+        """Keep the files of a table while it is read, also when it is dropped; return what lets go of them."""
+        return self._database.share(_reading(table.id))
 
     def sweep(self) -> int:
         """Remove what processes that died have left, and return how many locations that were."""
         claimed = self._database.write(lambda connection: garbage.claim(connection, _LEASE_MILLIS))
-        self.remove(location for location, _ in claimed)
+        self.remove(claimed)
         return len(claimed)
 
     def wait_until_free(self, location: str) -> None:
         """Wait until no files of a dropped table are left at a location."""
         if not self.becomes_free(location, _PATIENCE_SECONDS):
-            raise ServiceUnavailableError("A dropped table's files are still being removed there; try again soon.")
+            raise ServiceUnavailableError("A dropped table's files are still read or removed there; try again soon.")
 
     def becomes_free(self, location: str, seconds: float) -> bool:
         """Wait for the files of a dropped table to go from a location; false when they may be there even then."""
@@ -60,5 +70,5 @@ class Removal:
         return True
 
 
-def _forget(connection: Connection, location: str) -> None:
-    garbage.remove(connection, location)
+def _reading(table_id: str) -> str:
+    return f"reading-{table_id}"

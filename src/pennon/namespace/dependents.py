@@ -134,7 +134,7 @@ class DependentOperations(Operations):
         for view_id, location in dropped.pinned:
             if location not in gone:
                 pins.release(self.house.places.folder(location), view_id)
-        self.house.removal.remove(table.location for table in dropped.tables)
+        self.house.removal.remove((table.location, table.id) for table in dropped.tables)
 
 
 def _type_at(schema: pa.Schema, path: str) -> pa.DataType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from pennon.lake.querying import Query, asks_for_few_rows, build_scanner, is_in_
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.core.identifiers import Identifier
 
 _NEAREST = {
@@ -44,6 +47,8 @@ class Answer:
 
     reader: Any
     version: int
+    #: Keeps the files for a reader that takes its time; returns what lets go of them.
+    hold: Callable[[], Callable[[], None]] | None = None
 
 
 class QueryOperations(Operations):
@@ -63,9 +68,10 @@ class QueryOperations(Operations):
     def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
         """Answer a query batch by batch; the body may be of either family of clients."""
         query = parse_query(body)
-        handle = self.house.datasets.open(self._table(identifier), query.branch, query.version)
-        near = self.house.places.root.probes_are_cheap
-        return Answer(open_reader(handle, query, near=near), handle.dataset.version)
+        table = self._table(identifier)
+        handle = self.house.datasets.open(table, query.branch, query.version)
+        reader = open_reader(handle, query, near=self.house.places.root.probes_are_cheap)
+        return Answer(reader, handle.dataset.version, partial(self.house.removal.hold, table))
 
     def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
         """Answer a query for a few rows of a table that is open; none when another one is asked."""

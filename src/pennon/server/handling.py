@@ -326,10 +326,13 @@ class Handler:
             return
         content = outgoing.first
         await exchange.start(200, outgoing.media_type, headers)
-        while not outgoing.ended and not exchange.client_is_gone():
-            ahead = asyncio.ensure_future(self.in_thread(outgoing.read, long=True))
-            await exchange.send(content, more=True)
-            content = await ahead
+        try:
+            while not outgoing.ended and not exchange.client_is_gone():
+                ahead = asyncio.ensure_future(self.in_thread(outgoing.read, long=True))
+                await exchange.send(content, more=True)
+                content = await ahead
+        finally:
+            await self.in_thread(outgoing.close)
         await exchange.send(content, more=False)
 
     async def _answer_feed(self, exchange: Exchange, feed: JobFeed) -> None:

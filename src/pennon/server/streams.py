@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from pennon.lake.problems import typed_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.namespace.queries import Answer
 
 STREAM_TYPE = b"application/vnd.apache.arrow.stream"
@@ -139,6 +142,7 @@ class Outgoing:
         self._reader = answer.reader
         #: Whether the piece that was read last is the end.
         self.ended = False
+        self._let_go: Callable[[], object] = bool
         new = pa.ipc.new_file if as_file else pa.ipc.new_stream
         batches = self._read_batches()
         if self.ended:
@@ -148,6 +152,8 @@ class Outgoing:
             self._write(batches)
             self.first: bytes = whole.getvalue().to_pybytes()
         else:
+            if answer.hold is not None:
+                self._let_go = weakref.finalize(self, answer.hold())
             self._sink = _Sink()
             self._writer = new(pa.PythonFile(self._sink, mode="w"), answer.reader.schema, options=_OPTIONS)
             self._write(batches)
@@ -157,6 +163,10 @@ class Outgoing:
         """Return the next piece."""
         self._write(self._read_batches())
         return self._sink.take()
+
+    def close(self) -> None:
+        """Let go of what is read; without that, it happens when nobody has the answer any more."""
+        self._let_go()
 
     def _read_batches(self) -> list[Any]:
         """Return the batches of the next piece: many small ones, but none that keeps its client waiting for long."""

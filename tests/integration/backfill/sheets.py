@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pennon
 from pennon.functions import ErrorPolicy, Function
 from tests.clients.lakes import ClientTable, Lake
 from tests.integration.backfill.calls import CallLog, note
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import lance
@@ -131,14 +132,6 @@ def slow(log: CallLog, seconds: float, **options: Any) -> Function[..., Any]:
         return pa.array([number * 10 for number in x.to_pylist()], pa.int64())
 
     return pennon.udf(data_type=pa.int64(), kind="batch", **options)(multiply)
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.02)
 
 
 def ended(job: Job) -> Job:

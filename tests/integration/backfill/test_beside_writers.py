@@ -11,8 +11,9 @@ import pytest
 from pennon.client import Job, JobFailedError
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 
 def begin(new_sheet: NewSheet, log: CallLog, fragments: int = 4) -> tuple[Sheet, Job]:

@@ -12,9 +12,10 @@ import pytest
 import pennon
 from pennon.client import JobFailedError
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, tenfold, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, tenfold
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
+from tests.support.waiting import wait_until
 from tests.support.wheels import make_wheel
 
 if TYPE_CHECKING:

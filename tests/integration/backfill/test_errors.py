@@ -20,6 +20,7 @@ from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, failing_on, tenfold
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 SKIP = ErrorPolicy.skip()
 
@@ -353,7 +354,7 @@ def test_functions_are_loaded_on_executors_only(
 
 
 def test_a_cancelled_job_commits_nothing_more(new_sheet: NewSheet, log: CallLog) -> None:
-    from tests.integration.backfill.sheets import slow, wait_until
+    from tests.integration.backfill.sheets import slow
 
     sheet = new_sheet(40, 4)
     sheet.table.add_columns({"y": slow(log, 0.3, batch_size=5)})

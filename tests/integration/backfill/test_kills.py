@@ -13,9 +13,10 @@ import pytest
 import pennon
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, slow, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, slow
 from tests.support.server import PennonProcess
 from tests.support.spark import WORKER
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

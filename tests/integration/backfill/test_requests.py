@@ -15,8 +15,9 @@ import pennon
 from pennon.client import Job, JobTimedOutError
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, slow, tenfold, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, slow, tenfold
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pennon
 from pennon.functions import ErrorPolicy
 from tests.clients.lakes import Lake, s3_arguments
 from tests.integration.backfill.calls import CallLog
-from tests.integration.backfill.sheets import Sheet, failing_on, new_name, rows, slow, wait_until
+from tests.integration.backfill.sheets import Sheet, failing_on, new_name, rows, slow
 from tests.support.spark import WORKER
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon

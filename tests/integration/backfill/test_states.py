@@ -5,7 +5,8 @@ from __future__ import annotations
 import pennon
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold, wait_until
+from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold
+from tests.support.waiting import wait_until
 
 
 def filled(new_sheet: NewSheet, log: CallLog, count: int = 30, fragments: int = 3) -> Sheet:

@@ -12,7 +12,8 @@ from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceEr
 from pennon.lake.arrow_stream import ArrowSource, BytesBody, source_of
 from pennon.namespace.base import note_transaction
 from tests.integration.catalog.lakes import rows
-from tests.integration.data.tables import stream_of, wait_until
+from tests.integration.data.tables import stream_of
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import secrets
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tests.support.rest import RestClient
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import httpx
 
@@ -132,15 +132,6 @@ class DataTable:
 
         found: dict[str, Any] = wait_until(covered)
         return found
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until something is there, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-    return found
 
 
 def error(answer: httpx.Response) -> tuple[int, int]:

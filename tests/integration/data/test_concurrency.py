@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartPennon
-from tests.integration.data.tables import DataTable, error, rows, wait_until
+from tests.integration.data.tables import DataTable, error, rows
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
 
 WRITERS = 16
 UPSERT = {"on": "id", "when_matched_update_all": "true", "when_not_matched_insert_all": "true"}

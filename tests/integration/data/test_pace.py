@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartPennon
-from tests.integration.data.tables import DataTable, stream_of, wait_until
+from tests.integration.data.tables import DataTable, stream_of
 from tests.integration.data.test_streams import address_of, in_flight
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
 
 ROWS, WIDTH = 300_000, 256
 MEGABYTE = 1024 * 1024

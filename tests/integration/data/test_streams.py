@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartPennon
-from tests.integration.data.tables import STREAM, DataTable, error, rows, stream_of, wait_until
+from tests.integration.data.tables import STREAM, DataTable, error, rows, stream_of
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
 
 END = struct.pack("<II", 0xFFFFFFFF, 0)
 #: More than what is committed together with others: such a stream is written as it comes.

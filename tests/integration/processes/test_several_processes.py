@@ -6,8 +6,7 @@ import io
 import os
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from tests.conftest import StartPennon
 from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
 
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
@@ -45,13 +45,6 @@ def encode(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        time.sleep(0.05)
 
 
 #: Every request has a connection of its own, which any of the processes may get.

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 
 import pennon
 from pennon.spark.session import accept_pandas
-from tests.clients.waiting import wait_until
 from tests.integration.spark_source.shops import Shop, numbers
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,6 +23,7 @@ from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedErro
 from pennon.functions.sandbox import SandboxedApplier, SandboxedExpander
 from pennon.functions.streaming import PartitionFailedError
 from pennon.functions.table_sandbox import SandboxedTableFunction
+from tests.support.waiting import wait_until
 from tests.unit.functions.support import batch
 
 SKIP = ErrorPolicy.skip()
@@ -222,12 +223,12 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(noted)])
     try:
-        _until(noted.exists)
+        wait_until(noted.exists)
         child = int(noted.read_text())
     finally:
         parent.kill()
         parent.wait()
-    _until(lambda: not _runs(child))
+    wait_until(lambda: not _runs(child))
 
 
 def _runs(pid: int) -> bool:
@@ -236,10 +237,3 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def _until(condition: Any) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

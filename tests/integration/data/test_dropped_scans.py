@@ -1,0 +1,51 @@
+"""Answers that take their time: they are read to the end, although their table is dropped meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.namespace import PennonNamespace
+from tests.integration.data.tables import DataTable
+from tests.support.rest import RestClient
+
+if TYPE_CHECKING:
+    from tests.conftest import StartPennon
+
+FRAGMENTS, ROWS, WIDTH = 8, 20_000, 128
+
+
+def fragment(number: int) -> pa.Table:
+    """Return rows of 10 MB."""
+    flat = pa.array(np.full(ROWS * WIDTH, number, dtype=np.float32))
+    ids = pa.array(range(number * ROWS, (number + 1) * ROWS))
+    return pa.table({"id": ids, "vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
+
+
+def test_a_scan_goes_on_when_another_server_drops_its_table(
+    catalog_url: str, tmp_path: Path, start_pennon: StartPennon
+) -> None:
+    options = ("--database", catalog_url, "--root", str(tmp_path / "lake"), "--workers", "0")
+    reading, dropping = start_pennon(*options), start_pennon(*options)
+    with RestClient(reading.url) as reader, RestClient(dropping.url) as dropper:
+        table = DataTable(reader).create(fragment(0))
+        for number in range(1, FRAGMENTS):
+            table.put("insert", fragment(number))
+        place = Path(table.do("describe")["location"])
+        with reader.raw.stream("POST", f"{table.path}/query", json={"k": 2**63 - 1}) as answer:
+            pieces = answer.iter_raw()
+            content = next(pieces)
+            assert table.on(dropper).ask("drop").status_code == 200
+            assert table.ask("describe").status_code == 404
+            content += b"".join(pieces)
+        found = pa.ipc.open_file(content).read_all()
+        assert sorted(found["id"].to_pylist()) == list(range(FRAGMENTS * ROWS))
+        again = DataTable(dropper, *table.names).create(fragment(0))
+        assert again.count() == ROWS
+    # Nobody reads it any more: who looks for what is left over removes it.
+    namespace = PennonNamespace(directory=str(tmp_path / "other"), database=catalog_url, root=str(tmp_path / "lake"))
+    namespace.tidy()
+    assert not place.exists()
