@@ -150,12 +150,19 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         _, written = self.house.writer.change(table, "", note_of("CherryPick", table), work, alone=True)
         return {"status": "cherryPicked", "mainVersionAfter": written.version, **answer}
 
-    def fetch_blobs(self, identifier: Identifier, column: str, row_ids: list[int], version: int | None) -> pa.Table:
-        """Return the blobs of rows, in the order they were asked for."""
+    def fetch_blobs(
+        self, identifier: Identifier, column: str, row_ids: list[int], version: int | None
+    ) -> pa.RecordBatchReader:
+        """Return the blobs of rows, in the order they were asked for; each is read when it is its turn."""
         dataset = self._blob_dataset(identifier, column, version, None)
         with typed_errors():
-            blobs = [None if blob is None else blob.readall() for blob in dataset.take_blobs(column, ids=row_ids)]
-        return pa.table({"_rowid": pa.array(row_ids, pa.uint64()), column: pa.array(blobs, pa.large_binary())})
+            found = dataset.take_blobs(column, ids=row_ids)
+        if len(found) < len(row_ids):
+            raise InvalidInputError(f"Only {len(found)} of these {len(row_ids)} rows are there.")
+        schema = pa.schema({"_rowid": pa.uint64(), column: pa.large_binary()})
+        rows = ({"_rowid": row_id, column: _content(blob)} for row_id, blob in zip(row_ids, found, strict=True))
+        batches = (pa.RecordBatch.from_pylist([row], schema) for row in rows)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def read_blob(
         self, identifier: Identifier, column: str, row_id: int, start: int, end: int | None, **at: Any
@@ -199,3 +206,10 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         if found is None or current_caller().principal.role_on(found.namespace) is None:
             raise TableNotFoundError("There is no table at source_location.")
         return found
+
+
+def _content(blob: Any) -> bytes | None:
+    if blob is None:
+        return None
+    with blob:
+        return bytes(blob.readall())

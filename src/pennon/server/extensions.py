@@ -79,8 +79,8 @@ def fetch_blobs(call: Call) -> Answer:
     if not isinstance(row_ids, list) or not all(type(row_id) is int and row_id >= 0 for row_id in row_ids):
         raise InvalidInputError("row_ids must be a list of row ids.")
     version = _optional(call, "version", int)
-    rows = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version)
-    return Answer(rows.to_reader(), version or 0)
+    blobs = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version)
+    return Answer(blobs, version or 0)
 
 
 def read_blob(call: Call) -> Reply:
