@@ -59,7 +59,7 @@ class Shelf:
                 if not was_there and not path.exists():
                     self._make(path, lock, make)
                 elif was_there and path.exists():
-                    os.utime(lock)  # tells when it was last used
+                    _note_use(lock)
                     yield path
                     return
 
@@ -78,7 +78,7 @@ class Shelf:
 
     def _trim(self) -> None:
         """Remove what nobody uses, the least recently used first, until the rest is within bounds."""
-        locks = sorted(self._folder.glob(f"*{_LOCK}"), key=_moment)
+        locks = sorted(self._folder.glob(f"*{_LOCK}"), key=_last_use)
         sizes = {lock: _size(lock.with_suffix("")) + _size(_staged(lock.with_suffix(""))) for lock in locks}
         excess = sum(sizes.values()) - self._most_bytes
         for lock, size in sizes.items():
@@ -124,11 +124,17 @@ def _is_at(held: IO[str], lock: Path) -> bool:
         return False
 
 
-def _moment(path: Path) -> float:
+def _note_use(lock: Path) -> None:
+    """Have a lock's time tell when it was used last; of itself the system would tell that only to some milliseconds."""
+    now = time.time_ns()
+    os.utime(lock, ns=(now, now))
+
+
+def _last_use(lock: Path) -> int:
     try:
-        return path.stat().st_mtime
+        return lock.stat().st_mtime_ns
     except FileNotFoundError:
-        return 0.0
+        return 0
 
 
 def _size(path: Path) -> int:

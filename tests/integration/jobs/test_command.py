@@ -79,7 +79,7 @@ def data(run: Pennon, server: JobServer, *arguments: str, PENNON_API_KEY: str = 
 def test_jobs_are_listed_for_people_and_for_scripts(run: Pennon, embedded: JobServer, job: Job) -> None:
     table = "$".join(job.object)
     shown, _ = run("list", "--table", table, PENNON_URL=embedded.url)
-    for word in (job.id, "backfill", table, "paused", "ada"):
+    for word in (job.id, "backfill", ".".join(job.object), "paused", "ada"):
         assert word in shown
     assert [found["job_id"] for found in data(run, embedded, "list", "--table", table)] == [job.id]
     assert data(run, embedded, "list", "--table", table, "--state", "done") == []

@@ -1,4 +1,4 @@
-"""A refresh whose Spark is not there: it says that it waits, and then that it was in vain."""
+"""A refresh whose Spark does not answer: it says that it waits, and then that it was in vain."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path) -> None:
-    clusters = {"gone": {"remote": "sc://127.0.0.1:1"}}
+def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path, silence: int) -> None:
+    clusters = {"gone": {"remote": f"sc://127.0.0.1:{silence}"}}
     namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=1)
     lab = open_lab(namespace, Sessions(namespace.house.settings))
     lab.create("t", pa.table({"a": [1]}))
