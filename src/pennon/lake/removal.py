@@ -57,7 +57,9 @@ class Removal:
     def wait_until_free(self, location: str) -> None:
         """Wait until no files of a dropped table are left at a location."""
         if not self.becomes_free(location, _PATIENCE_SECONDS):
-            raise ServiceUnavailableError("A dropped table's files are still read or removed there; try again soon.")
+            raise ServiceUnavailableError(
+                "A dropped table's files are still being removed there, or read; try again soon."
+            )
 
     def becomes_free(self, location: str, seconds: float) -> bool:
         """Wait for the files of a dropped table to go from a location; false when they may be there even then."""
