@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from scripts.postgres_binaries import find_postgres
 
-from tests.support.components import unavailable
 from tests.support.portions import Portions, turn_of
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.rest import RestClient
 from tests.support.s3 import S3Root, S3Server
 from tests.support.server import PennonProcess
@@ -52,10 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Portion
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server for all tests of a worker."""
-    binaries = find_postgres()
-    if binaries is None:
-        unavailable("PostgreSQL")
-    with PostgresServer(binaries) as server:
+    with running_postgres() as server:
         yield server
 
 

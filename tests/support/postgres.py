@@ -11,13 +11,18 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import psycopg
+from scripts.postgres_binaries import find_postgres
+
+from tests.support.components import unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 HOST = "127.0.0.1"
@@ -60,6 +65,16 @@ def server_account() -> Account | None:
             continue
         return Account(entry.pw_uid, entry.pw_gid)
     raise PostgresError("PostgreSQL does not run as root, and there is neither an account postgres nor nobody")
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Run a server; without PostgreSQL the test cannot be run."""
+    binaries = find_postgres()
+    if binaries is None:
+        unavailable("PostgreSQL")
+    with PostgresServer(binaries) as server:
+        yield server
 
 
 class PostgresServer:

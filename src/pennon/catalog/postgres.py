@@ -75,13 +75,13 @@ class PostgresConnection:
             ) from error
 
 
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Tell, as the protocol does, that the server does not answer."""
-    try:
-        yield
-    except _UNABLE as error:
-        raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+def _connect(url: str) -> psycopg.Connection[Row]:
+    """Open a connection apart from the pool, for locks: a pooled one held for long would starve the others."""
+    return psycopg.connect(url, autocommit=True, application_name="pennon")
+
+
+def _no_answer() -> ServiceUnavailableError:
+    return ServiceUnavailableError("The catalog's PostgreSQL server does not answer.")
 
 
 class _SharedLocks:
@@ -95,13 +95,16 @@ class _SharedLocks:
 
     def take(self, name: str) -> None:
         """Take a lock; those that a lost connection had are taken again with it."""
-        with self._turn, _answering():
+        with self._turn:
             wanted = [name]
-            if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(self._url, autocommit=True, application_name="pennon")
-                wanted += self._held.elements()
-            for each in wanted:
-                self._connection.execute("SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))", (each,))
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._connection = _connect(self._url)
+                    wanted += self._held.elements()
+                for each in wanted:
+                    self._connection.execute("SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))", (each,))
+            except _UNABLE as error:
+                raise _no_answer() from error
             self._held[name] += 1
 
     def let_go(self, name: str) -> None:
@@ -142,7 +145,7 @@ class PostgresDatabase:
             self._pool.open(wait=True, timeout=_WAIT_SECONDS)
         except PoolTimeout as error:
             self._pool.close()
-            raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+            raise _no_answer() from error
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(_ATTEMPTS):
@@ -184,7 +187,6 @@ class PostgresDatabase:
 
     @contextmanager
     def exclusive(self, *names: str) -> Iterator[None]:
-        # A connection of its own: a pooled one held for long would starve the others.
         with closing(self._lock(names)):
             yield
 
@@ -207,7 +209,7 @@ class PostgresDatabase:
         for attempt in range(_ATTEMPTS):
             with ExitStack() as failed:
                 try:
-                    connection = psycopg.connect(self._url, autocommit=True, application_name="pennon")
+                    connection = _connect(self._url)
                     failed.enter_context(closing(connection))
                     for name in names:
                         connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
@@ -231,7 +233,7 @@ class PostgresDatabase:
             if connection is not None and connection.closed:
                 self._pool.check()  # where one was lost, others were, too
                 raise _ConnectionLostError from error
-            raise ServiceUnavailableError("The catalog's PostgreSQL server does not answer.") from error
+            raise _no_answer() from error
 
 
 def _pause(attempt: int, error: Exception) -> None:

@@ -31,6 +31,11 @@ def _parse_query(text: bytes) -> Mapping[str, str]:
         raise InvalidInputError("The query string is not valid UTF-8.") from None
 
 
+def new_request_id() -> str:
+    """Return an id for a request that came without one."""
+    return f"{random.getrandbits(128):032x}"
+
+
 class BodyTooLargeError(InvalidInputError):
     """The body is larger than the settings allow."""
 
@@ -51,7 +56,7 @@ class Exchange:
         }
         given = self.headers.get("x-request-id", "")
         #: The id the client gave the request, or a new one.
-        self.request_id = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+        self.request_id = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         self._query_string: bytes = scope["query_string"]
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._first: MutableMapping[str, Any] | None = None

@@ -9,12 +9,12 @@ together need only one look at what has changed. And what is no HTTP is answered
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 from lance_namespace.errors import InvalidInputError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from pennon.server.exchange import new_request_id
 from pennon.server.failures import error_body
 
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
@@ -101,7 +101,7 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be read as a request, and end the connection."""
-        request_id = f"{random.getrandbits(128):032x}"
+        request_id = new_request_id()
         body = error_body(InvalidInputError(msg), "", request_id)
         length = f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
         self.transport.write(_UNREADABLE + length.encode() + body)

@@ -110,6 +110,7 @@ def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Sch
     functions = [function_column(use, source, declared) for use in query.functions]
     made = _extended(made, [field for _, fields in functions for field in fields])
     needs = [path for function, _ in functions for path in function.inputs]
+    volatile = find_volatile(columns, query.where)
     definition = Definition(
         kind="query",
         engine="lance",
@@ -120,8 +121,8 @@ def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Sch
         limit=query.limit,
         offset=query.offset,
         functions=tuple(function for function, _ in functions),
-        rebuild_reason=structured_reason(query, columns),
-        volatile=find_volatile(columns, query.where),
+        rebuild_reason=structured_reason(query, volatile),
+        volatile=volatile,
     )
     contents = tuple(use.content for use in query.functions)
     return Draft(definition, _whole_schema(made, declared, definition), contents)
@@ -186,9 +187,8 @@ def _is_about_type(key: bytes) -> bool:
     return key.startswith((b"ARROW:extension", b"lance-encoding"))
 
 
-def structured_reason(query: StructuredQuery, columns: Sequence[Column]) -> str | None:
+def structured_reason(query: StructuredQuery, volatile: str | None) -> str | None:
     """Return why a query has to be computed as a whole; none when it works row by row."""
-    volatile = find_volatile(columns, query.where)
     found = "LIMIT" if query.limit is not None else "OFFSET" if query.offset is not None else None
     if found is None and volatile is not None:
         found = f"{volatile}, whose value is not of the row alone"

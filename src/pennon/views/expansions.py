@@ -60,6 +60,7 @@ def draft_expansion(
         own = tuple(name for name in outputs.names if name not in {field.name for field in inherited})
     else:
         columns, own = _read_by(expansion, columns), tuple(outputs.names)
+    volatile = find_volatile(columns, query.where)
     definition = Definition(
         kind=kind,
         engine="lance",
@@ -70,8 +71,8 @@ def draft_expansion(
         limit=query.limit,
         offset=query.offset,
         expansion=replace(expansion, outputs=own),
-        rebuild_reason=_WHOLE if kind == "udtf" else structured_reason(query, columns),
-        volatile=find_volatile(columns, query.where),
+        rebuild_reason=_WHOLE if kind == "udtf" else structured_reason(query, volatile),
+        volatile=volatile,
     )
     schema = stored_schema(outputs, declared, hidden_names(kind, incremental=definition.is_incremental))
     refuse_unknown_types(schema)

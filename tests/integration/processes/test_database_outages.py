@@ -7,12 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from scripts.postgres_binaries import find_postgres
 
 from tests.conftest import StartPennon
 from tests.integration.data.tables import DataTable, rows
-from tests.support.components import unavailable
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.rest import RestClient
 
 WRITERS = 4
@@ -24,10 +22,7 @@ PAUSE = 10
 @pytest.fixture
 def mortal_postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for a test that stops it."""
-    binaries = find_postgres()
-    if binaries is None:
-        unavailable("PostgreSQL")
-    with PostgresServer(binaries) as server:
+    with running_postgres() as server:
         yield server
 
 
