@@ -170,7 +170,8 @@ class Job:
     def follow(self, deadline: float | None = None) -> Iterator[Job]:
         """Yield the job whenever something has changed, until it has finished or the (monotonic) time has come."""
         pause = _FIRST_PAUSE
-        yield self.refresh()
+        # A server that has told of the job may be starting anew; one that never did may have another address.
+        yield from self._reach(deadline) if self._known else [self.refresh()]
         while not self.finished and _left(deadline) > 0:
             heard = False
             for _ in self._listen(deadline):

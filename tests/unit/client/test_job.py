@@ -127,6 +127,13 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
     assert wait_beside_an_absent_server(AWAY, hang_up, AWAY, described("done")).state == "done"
 
 
+def test_a_server_that_told_of_the_job_is_waited_for_from_the_start_and_another_is_not() -> None:
+    with ScriptedServer([AWAY, described("done")]) as server:
+        assert Job(Transport(server.url, attempts=1), "j1", {"state": "running"}).wait(progress=False).state == "done"
+    with ScriptedServer([AWAY]) as server, pytest.raises(ServiceUnavailableError, match="about to end"):
+        Job(Transport(server.url, attempts=1), "j1").wait(progress=False)
+
+
 def test_a_server_that_stays_away_is_given_up_with_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AWAY_SECONDS", 0.05)
     with pytest.raises(
