@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -89,20 +90,23 @@ class AutoRefresh:
             if table is None:
                 continue
             try:
-                if not (view.schedule and self._fire(table, view.schedule)) and view.auto_refresh:
+                if not (view.schedule and self._fire(table, view, view.schedule)) and view.auto_refresh:
                     self._follow(table, view)
             except LanceNamespaceError as error:
                 logger.info("no automatic refresh of %s: %s", format_identifier(table.identifier), error)
         known = {view.table_id for view in following}
         self._too_little = {view_id: seen for view_id, seen in self._too_little.items() if view_id in known}
 
-    def _fire(self, table: Table, schedule: str) -> bool:
+    def _fire(self, table: Table, view: View, schedule: str) -> bool:
         """Submit the refresh of a schedule whose time has come; times that were missed are one."""
         now = self._now()
         slot = self._database.read(lambda connection: view_slots.find(connection, table.id))
         if slot is not None and slot.schedule == schedule and now < slot.due_at:
             return False
         after = Slot(table.id, schedule, next_time(schedule, now))
+        spec: dict[str, Any] = {}
+        with suppress(LanceNamespaceError):  # a source that cannot be read is for the refresh to tell
+            spec["sources"] = self._newest(Definition.from_json(view.definition))
 
         def work(connection: Connection) -> bool:
             active = [job for job in jobs.active_on(connection, table.id) if job.kind == KIND]
@@ -112,7 +116,7 @@ class AutoRefresh:
             if not view_slots.move(connection, slot, after) or not is_due:
                 return False
             if not active:
-                self._submit(connection, table, SCHEDULER, {})
+                self._submit(connection, table, SCHEDULER, spec)
             return True
 
         return self._database.write(work)

@@ -61,6 +61,7 @@ class ViewOperations(ViewCreationOperations):
         sources = [self._describe_source(source, view) for source in definition.sources]
         behind = self._changed_source(view, definition, sources) if view.watermark is not None else None
         state, reason = _state(view, behind)
+        rebuild_reason = definition.rebuild_reason or self._untraceable(definition.sources[0], sources[0].table)
         active = self._read(lambda connection: jobs.active_on(connection, table.id))
         return DescribeViewResponse(
             id=list(table.identifier),
@@ -70,8 +71,8 @@ class ViewOperations(ViewCreationOperations):
             engine=definition.engine,
             query=query_text(definition, view.request),
             source_table=sources[0].table,
-            incremental=definition.is_incremental,
-            rebuild_reason=definition.rebuild_reason,
+            incremental=rebuild_reason is None,
+            rebuild_reason=rebuild_reason,
             state=state,
             reason=reason,
             version=self.house.datasets.newest(table, "").version,
@@ -102,7 +103,7 @@ class ViewOperations(ViewCreationOperations):
             listed = self._read(lambda connection: views.page(connection, namespace, after=after, limit=size + 1))
             found = [identifier[-1] for identifier, _ in listed]
         if not found and not self._read(lambda connection: namespaces.exists(connection, namespace)):
-            raise missing_namespace(namespace)
+            raise self._missing_namespace(namespace)
         page = cut_page(_LISTING, found, size, lambda name: (name,))
         return ListViewsResponse(views=page.items, page_token=page.token)
 
@@ -170,6 +171,8 @@ class ViewOperations(ViewCreationOperations):
     def _describe_source(self, source: Source, view: View) -> ViewSource:
         """Tell of a source what the caller may know of it."""
         table = self._read(lambda connection: tables.find_by_id(connection, source.table_id))
+        if table is not None and current_caller().principal.role_on(table.namespace) is None:
+            table = None  # what became of it is not the caller's to know
         identifier = table.identifier if table is not None else source.identifier
         described = ViewSource(
             table=".".join(identifier),
@@ -178,7 +181,7 @@ class ViewOperations(ViewCreationOperations):
             pinned_version=source.version,
             version=view.watermark.versions.get(source.table_id) if view.watermark else None,
         )
-        if table is not None and current_caller().principal.role_on(table.namespace) is not None:
+        if table is not None:
             newest = self.house.history.latest(table, "")
             described.newest_version = None if newest is None else newest.version
         return described
@@ -197,6 +200,17 @@ class ViewOperations(ViewCreationOperations):
             except LanceNamespaceError:
                 return known  # a version or a column is gone
         return None
+
+    def _untraceable(self, source: Source, name: str) -> str | None:
+        """Return why changes of a view's one source cannot be followed, whatever the query; none when they can."""
+        if source.version is not None:
+            return None
+        try:
+            traceable = self.house.datasets.at(self._source_table(source), "", None).has_stable_row_ids
+        except LanceNamespaceError:
+            return None  # it is gone, which is told elsewhere
+        reason = f"{name!r} was made without stable row ids, so a refresh after a change computes the whole view."
+        return None if traceable else reason
 
     def _refreshable(self, view_id: str) -> Table:
         """Return a view that is to be refreshed first, if the caller may do that."""

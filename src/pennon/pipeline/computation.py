@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,9 @@ from pennon.core.clock import now_millis
 from pennon.functions.envelope import Envelope, read_envelope
 from pennon.functions.policy import ErrorPolicy
 from pennon.lake.snapshots import Snapshot
-from pennon.lake.spans import runs_of
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.counting import Counts, Ids, unpack_ids
-from pennon.pipeline.derivation import Derivation, Item, Picked, Recipe, Slice
+from pennon.pipeline.derivation import Derivation, Recipe
 from pennon.pipeline.driving import lend, prepared, task_count, wait
 from pennon.pipeline.fill_task import Work
 from pennon.pipeline.filling import Sizes, Target
@@ -24,6 +22,7 @@ from pennon.pipeline.partitions import PartitionTask
 from pennon.pipeline.preflight import Preflight
 from pennon.pipeline.resources import Needs
 from pennon.pipeline.rounds import JobFailedError
+from pennon.pipeline.sharing import Item, Slice, changed_items, share, slices
 from pennon.pipeline.tasks import run_tasks
 from pennon.pipeline.trimming import trim
 from pennon.views.definition import SOURCE_ROW
@@ -85,6 +84,7 @@ class Computation:
                 self._refresh.phase = "compute"
                 notices = Notices(self._folder, self._run)
                 notices.forget_old()
+                notices.begin()
                 try:
                     computed = self._compute(session, shipped, notices)
                 finally:
@@ -197,7 +197,10 @@ class Computation:
             groups: tuple[tuple[Item, ...], ...] = ((Slice(-1, 0, 0, whole=True),),)
         else:
             most = self._spec.get("source_task_size") or max(-(-rows // max(count, 1)), 1)
-            items = self._changed_items(most) if self._plan.mode == "incremental" else slices(read.dataset, most)
+            if self._plan.mode == "incremental":
+                items = changed_items(read.dataset, self._plan.changes, most)
+            else:
+                items = [item for fragment in read.dataset.get_fragments() for item in slices(fragment, most)]
             groups = share(items, max(count, 1))
         return Derivation(self._source(), self._target(), recipe, self._sizes(), self._run, self._most_rows(), groups)
 
@@ -213,10 +216,6 @@ class Computation:
             lambda names: WriteRows(target, names, run, most_rows, known),
             self._lease.job.id,
         )
-
-    def _changed_items(self, most: int) -> list[Item]:
-        changes = self._plan.changes
-        return [*picked(changes.added, most, known=False), *picked(changes.changed, most, known=True)]
 
     def _recipe(self) -> Recipe:
         definition, schema = self._plan.definition, self._view.schema
@@ -304,34 +303,3 @@ class Computation:
     def _most_rows(self) -> int | None:
         most: int | None = self._spec.get("max_rows_per_fragment")
         return most
-
-
-def slices(dataset: Any, most: int) -> list[Item]:
-    """Return all rows of a version, in pieces of at most so many."""
-    found: list[Item] = []
-    for fragment in dataset.get_fragments():
-        rows = fragment.count_rows()
-        pieces = -(-rows // most)
-        size = -(-rows // max(pieces, 1))
-        for start in range(0, rows, max(size, 1)):
-            stop = min(start + size, rows)
-            found.append(Slice(fragment.fragment_id, start, stop, stop - start == rows))
-    return found
-
-
-def picked(ids: Ids, most: int, *, known: bool) -> list[Item]:
-    """Return rows by their ids, in pieces of at most so many."""
-    pieces = [ids[start : start + most] for start in range(0, len(ids), most)]
-    return [Picked(tuple((first, length) for first, length in runs_of(piece)), known) for piece in pieces]
-
-
-def share(items: Sequence[Item], count: int) -> tuple[tuple[Item, ...], ...]:
-    """Share items out among tasks in their order, so that each has about as many rows."""
-    total = sum(item.rows for item in items)
-    groups: list[list[Item]] = [[] for _ in range(min(count, len(items)))]
-    done = 0
-    for item in items:
-        at = min((done + item.rows // 2) * len(groups) // max(total, 1), len(groups) - 1)
-        groups[at].append(item)
-        done += item.rows
-    return tuple(tuple(group) for group in groups if group)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pennon.lake.snapshots import Snapshot
 from pennon.pipeline.fill_task import SAMPLE_ROWS, Work
 from pennon.pipeline.filling import Meter, Pace, Sizes, forget_peak
+from pennon.pipeline.sharing import Item, Picked, Slice
 from pennon.views.definition import CHILD, SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -28,40 +29,7 @@ if TYPE_CHECKING:
 _KEEP, _INPUT = "__keep", "__input"
 _FIRST_ROWS = 1024
 #: So many errors a task are told in full; all of them are counted.
-_MOST_ERRORS = 1000
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Rows of a fragment by their place among those that are not deleted."""
-
-    fragment_id: int
-    start: int
-    stop: int
-    #: Whether these are all rows of the fragment.
-    whole: bool
-
-    @property
-    def rows(self) -> int:
-        """How many rows these are."""
-        return self.stop - self.start
-
-
-@dataclass(frozen=True)
-class Picked:
-    """Rows by their ids, as runs of a first id and a length."""
-
-    runs: tuple[tuple[int, int], ...]
-    #: Whether the view may have rows of them already.
-    known: bool
-
-    @property
-    def rows(self) -> int:
-        """How many rows these are."""
-        return sum(length for _, length in self.runs)
-
-
-Item = Slice | Picked
+MOST_ERRORS = 1000
 
 
 @dataclass(frozen=True)
@@ -130,8 +98,10 @@ def guarded(
     from pennon.pipeline.fragments import MisfitError
     from pennon.pipeline.notices import Notices
 
+    notices = Notices(open_folder(target.location, target.options), run)
     try:
-        return work()
+        answer = work()
+        notices.check()  # what a task writes after the driver has tidied up would stay for ever
     except BaseException as error:
         abort()
         failure = failure_of(error) if isinstance(error, Exception) else None
@@ -139,8 +109,9 @@ def guarded(
             failure = {"type": "TableSchemaValidationError", "message": str(error)}
         if failure is None:
             raise
-        Notices(open_folder(target.location, target.options), run).file_failure(number, failure)
+        notices.file_failure(number, failure)
         return {"failure": failure}
+    return answer
 
 
 class _Worker:
@@ -197,7 +168,7 @@ class _Worker:
             began = time.perf_counter()
             for result in results:
                 self._writer.write(result)
-                if isinstance(item, Picked) and item.known:
+                if item.known:
                     self._known.append(result.column(SOURCE_ROW).to_numpy())
             self._meter.write_seconds += time.perf_counter() - began
             self._notices.tell(self._number, self._meter.rows_computed)
@@ -388,7 +359,7 @@ class _Worker:
     def _note_errors(self, batch: pa.RecordBatch, column: str, errors: Errors) -> None:
         self._meter.rows_failed += len(errors)
         ids = batch.column(SOURCE_ROW)
-        for row, kind, message, attempt in errors[: max(_MOST_ERRORS - len(self._errors), 0)]:
+        for row, kind, message, attempt in errors[: max(MOST_ERRORS - len(self._errors), 0)]:
             self._errors.append(error_of(column, kind, message, attempt, row=ids[row].as_py()))
 
 

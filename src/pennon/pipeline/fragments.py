@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.lake.data_files import DataFileWriter, WrittenFile
-from pennon.pipeline.locating import RISING_KEY
+from pennon.pipeline.locating import DISTINCT_KEY, RISING_KEY
 from pennon.views.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
@@ -50,23 +50,24 @@ class NewFragment:
 
 
 class _Order:
-    """Notices whether the rows of a file are in the order of the source's."""
+    """Notices whether the rows of a file are in the order of the source's, and whether each comes from another."""
 
     def __init__(self) -> None:
-        #: The source's row that the last row comes from; none when rows are not in its order.
-        self._last: int | None = -1
+        self._last = -1
+        #: By how much the source's rows rise at least, from each row to the next.
+        self._step = 1
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Look at the next rows."""
-        if self._last is not None:
+        if self._step >= 0:
             sources = rows.column(SOURCE_ROW).to_numpy()
-            rises = sources[0] >= self._last and bool(np.all(sources[1:] >= sources[:-1]))
-            self._last = int(sources[-1]) if rises else None
+            self._step = min(self._step, int(np.diff(sources, prepend=self._last).min()))
+            self._last = int(sources[-1])
 
     def take(self) -> dict[str, str]:
         """Say so of a file that ends here."""
-        last, self._last = self._last, -1
-        return {} if last is None else {RISING_KEY: SOURCE_ROW}
+        step, self._step, self._last = self._step, 1, -1
+        return {key: SOURCE_ROW for key, least in ((RISING_KEY, 0), (DISTINCT_KEY, 1)) if step >= least}
 
 
 class FragmentWriter:

@@ -6,7 +6,9 @@ in such a file by their order, at a cost that hardly follows its size. Other fil
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +22,16 @@ if TYPE_CHECKING:
 
 #: What a file says whose rows are in the order of the source's.
 RISING_KEY = "pennon.rising"
-#: Reading a column is as fast as looking up one in so many of its rows.
-_SPARSE = 64
+#: What it says when each of them comes from another row of the source.
+DISTINCT_KEY = "pennon.distinct"
+#: Reading a column of a file is as fast as looking up one in so many of its rows.
+_SPARSE = 1024
 _BATCH_ROWS = 256 * 1024
 _OFFSET_BITS = np.uint64(0xFFFFFFFF)
 _FRAGMENT_SHIFT = np.uint64(32)
-#: Ids up to this one are looked up in a table, which has a byte for each of them.
+#: Ids up to this one are looked up in a table, which has a byte for each of them, if rows are not far fewer.
 _MOST_BITS = 128 * 1024 * 1024
+_WORTH_BITS = 64
 _BISECT_EVERY = 4
 
 #: The rows of a fragment by their places in it, and the source's rows that they come from.
@@ -39,82 +44,87 @@ def locate(dataset: Any, wanted: Ids, folder: Folder, options: dict[str, str]) -
         return
     unordered = []
     for fragment in dataset.get_fragments():
-        rows = fragment.physical_rows - fragment.num_deletions
         # Elsewhere each probe would be a request.
-        is_sparse = folder.probes_are_cheap and len(wanted) * _SPARSE < rows
-        if is_sparse and _is_rising(fragment, folder, options):
-            places, sources = _search(fragment, rows, wanted)
-            if len(places):
-                yield fragment.fragment_id, _physical(places, deleted_rows(dataset, fragment, folder)), sources
-        else:
+        file = _rising_file(fragment, folder, options) if folder.probes_are_cheap else None
+        if file is None:
             unordered.append(fragment)
+            continue
+        places, sources = file.find(wanted)
+        if len(places):
+            is_there = np.isin(places, deleted_rows(dataset, fragment, folder), assume_unique=True, invert=True)
+            if is_there.any():
+                yield fragment.fragment_id, places[is_there], sources[is_there]
     if unordered:
         yield from _scan(dataset, unordered, wanted)
 
 
-def lower_bounds(values_at: Callable[[Ids], Ids], count: int, wanted: Ids) -> Ids:
+def lower_bounds(values_at: Callable[[Ids], Ids], count: int, wanted: Ids, *, distinct: bool = False) -> Ids:
     """Return, for each number, the first place in rising values where there is none smaller; count where all are.
 
-    Places are guessed from the values around them, so that few looks are enough where values are evenly spread.
+    Places are guessed from the values around them, so that few looks are enough where values are evenly spread. Of
+    distinct values, those that follow each other without a gap need none.
     """
-    first, last = values_at(np.array([0, count - 1], dtype=np.int64))
-    answer = np.where(wanted <= first, 0, count).astype(np.int64)
-    inside = np.flatnonzero((wanted > first) & (wanted <= last))
+    places = np.unique(np.array([0, count - 1], dtype=np.int64))
+    values = values_at(places)
+    answer = np.where(wanted <= values[0], 0, count).astype(np.int64)
+    inside = np.flatnonzero((wanted > values[0]) & (wanted <= values[-1]))
     number = wanted[inside]
-    low, high = np.ones(len(inside), dtype=np.int64), np.full(len(inside), count - 1, dtype=np.int64)
-    below, above = np.full(len(inside), first), np.full(len(inside), last)
-    turn = 0
-    while (active := np.flatnonzero(low < high)).size:
-        turn += 1
-        guess = _guess(number[active], low[active], high[active], below[active], above[active], turn)
+    for turn in itertools.count(1):
+        at = np.searchsorted(values, number)
+        below, above = values[at - 1], values[at]
+        low, high = places[at - 1] + 1, places[at]
+        guess = low + (number - below) * (high - low) // (above - below)
+        if distinct:
+            low, high = np.maximum(low, high - (above - number)), np.minimum(high, low - 1 + (number - below))
+        is_open = low < high
+        if not is_open.any():
+            break
+        if turn % _BISECT_EVERY == 0:  # so that values of any spread are found
+            guess = (low + high) // 2
         # One look at three neighbours: where values are dense, it settles the matter.
-        places = np.stack([guess - 1, guess, guess + 1])
-        fits = (places >= low[active]) & (places < high[active])
-        values = np.zeros_like(places)
-        values[fits] = values_at(places[fits])
-        reaches = values >= number[active]
-        for row in (2, 1, 0):
-            found = fits[row] & reaches[row]
-            high[active[found]], above[active[found]] = places[row][found], values[row][found]
-        for row in (0, 1, 2):
-            found = fits[row] & ~reaches[row]
-            low[active[found]], below[active[found]] = places[row][found] + 1, values[row][found]
+        looks = [np.clip(guess + step, low, high - 1)[is_open] for step in (-1, 0, 1)]
+        seen = np.unique(np.concatenate(looks))
+        places, values = np.sort(np.concatenate([places, seen])), np.sort(np.concatenate([values, values_at(seen)]))
     answer[inside] = low
     return answer
 
 
-def _guess(number: Ids, low: Ids, high: Ids, below: Ids, above: Ids, turn: int) -> Ids:
-    if turn % _BISECT_EVERY == 0:  # so that values of any spread are found
-        return (low + high) // 2
-    share = (number - below) / np.maximum(above - below, 1)
-    guessed: Ids = low - 1 + np.ceil(share * (high - low + 1)).astype(np.int64)
-    return np.minimum(np.maximum(guessed, low), high - 1)
+@dataclass(frozen=True)
+class _RisingFile:
+    """A file whose rows are in the order of the source's."""
+
+    reader: Any
+    distinct: bool
+
+    def find(self, wanted: Ids) -> tuple[Ids, Ids]:
+        """Return the places of all rows that come from these, and which of these each comes from."""
+        count = self.reader.num_rows()
+        ends = self._values_at(np.unique([0, count - 1]))
+        first, last = ends[0], ends[-1]
+        inside = wanted[(wanted >= first) & (wanted <= last)]
+        if not len(inside) or (self.distinct and last - first == count - 1):
+            return inside - first, inside
+        bounds = np.concatenate([inside, inside + 1])
+        if len(inside) * _SPARSE < count:
+            found = lower_bounds(self._values_at, count, bounds, distinct=self.distinct)
+        else:
+            found = np.searchsorted(_numbers(self.reader.read_all(batch_size=count)), bounds)
+        starts, stops = np.split(found, 2)
+        lengths = stops - starts
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return np.repeat(starts, lengths) + within, np.repeat(inside, lengths)
+
+    def _values_at(self, places: Ids) -> Ids:
+        return _numbers(self.reader.take_rows(places.tolist(), batch_size=len(places)))
 
 
-def _search(fragment: Any, count: int, wanted: Ids) -> tuple[Ids, Ids]:
-    """Return the places, among the rows that are not deleted, of all rows that come from these."""
-
-    def values_at(places: Ids) -> Ids:
-        if not len(places):
-            return np.empty(0, dtype=np.int64)
-        unique, back = np.unique(places, return_inverse=True)
-        taken: Ids = fragment.take(unique.tolist(), columns=[SOURCE_ROW]).column(SOURCE_ROW).to_numpy()
-        return taken[back]
-
-    starts, stops = np.split(lower_bounds(values_at, count, np.concatenate([wanted, wanted + 1])), 2)
-    lengths = stops - starts
-    ends = np.cumsum(lengths)
-    within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
-    return np.repeat(starts, lengths) + within, np.repeat(wanted, lengths)
-
-
-def _physical(places: Ids, deleted: Ids) -> Ids:
-    """Return places among all rows for places among those that are not deleted."""
-    return places + np.searchsorted(deleted - np.arange(len(deleted)), places, side="right")
+def _numbers(read: Any) -> Ids:
+    numbers: Ids = read.to_table().column(0).to_numpy()
+    return numbers
 
 
 def _scan(dataset: Any, fragments: list[Any], wanted: Ids) -> Iterator[Found]:
-    is_wanted = _membership(wanted)
+    is_wanted = _membership(wanted, sum(fragment.physical_rows for fragment in fragments))
     scanner = dataset.scanner(fragments=fragments, columns=[SOURCE_ROW], with_row_address=True, batch_size=_BATCH_ROWS)
     addresses, sources = [], []
     for batch in scanner.to_batches():
@@ -132,23 +142,25 @@ def _scan(dataset: Any, fragments: list[Any], wanted: Ids) -> Iterator[Found]:
         yield int(owner), (found[mask] & _OFFSET_BITS).astype(np.int64), ids[mask]
 
 
-def _membership(wanted: Ids) -> Callable[[Ids], NDArray[np.bool_]]:
-    """Return what tells which of many ids are among those wanted, which rise."""
+def _membership(wanted: Ids, rows: int) -> Callable[[Ids], NDArray[np.bool_]]:
+    """Return what tells which ids, of so many, are among those wanted, which rise."""
     last = int(wanted[-1])
-    if last >= _MOST_BITS:
+    if last >= min(_MOST_BITS, _WORTH_BITS * rows):
         return lambda ids: np.isin(ids, wanted)
     table = np.zeros(last + 2, dtype=np.bool_)
     table[wanted] = True
     return lambda ids: table[np.minimum(ids, last + 1)]
 
 
-def _is_rising(fragment: Any, folder: Folder, options: dict[str, str]) -> bool:
-    """Tell whether the file that has the source's rows says that they are in order."""
+def _rising_file(fragment: Any, folder: Folder, options: dict[str, str]) -> _RisingFile | None:
+    """Return the file that has the source's rows, if it says that they are in order."""
     from lance.file import LanceFileReader
 
     for file in fragment.metadata.files:
         if file.path.startswith("refresh-"):
             settings: dict[str, Any] = {"storage_options": options} if options else {}
-            metadata = LanceFileReader(f"{folder.location}/data/{file.path}", **settings).metadata()
-            return (metadata.schema.metadata or {}).get(RISING_KEY.encode()) == SOURCE_ROW.encode()
-    return False
+            reader = LanceFileReader(f"{folder.location}/data/{file.path}", columns=[SOURCE_ROW], **settings)
+            said = reader.metadata().schema.metadata or {}
+            if said.get(RISING_KEY.encode()) == SOURCE_ROW.encode():
+                return _RisingFile(reader, distinct=said.get(DISTINCT_KEY.encode()) == SOURCE_ROW.encode())
+    return None

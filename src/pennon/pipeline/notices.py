@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pennon.lake.folder import Folder, StoredFile
 
 FOLDER = "_refreshes"
-_PROGRESS, _FAILURE, _STOP = "progress", "failure", "stop"
+_OPEN, _PROGRESS, _FAILURE = "open", "progress", "failure"
 _SECONDS = 0.5
-#: After so long no task of a run looks for its notices any more.
+#: After so long nobody is left who would need the notices of a run whose driver died.
 _KEPT_MILLIS = 60 * 60 * 1000
 
 
@@ -31,14 +31,22 @@ class Notices:
         self._run = run
         self._told = time.monotonic()
 
+    def begin(self) -> None:
+        """Put up the sign that something is wanted of this run; tasks stop when it is gone."""
+        self._folder.replace(self._path(_OPEN), b"")
+
+    def check(self) -> None:
+        """Raise when nothing is wanted of this run any more."""
+        if self._folder.stat(self._path(_OPEN)) is None:
+            raise StoppedError("The run was stopped, or ended without this task.")
+
     def tell(self, task: int, rows: int) -> None:
         """Tell now and then how far a task is; raise when it is not to go on."""
         now = time.monotonic()
         if now - self._told < _SECONDS:
             return
         self._told = now
-        if self._folder.stat(self._path(_STOP)) is not None:
-            raise StoppedError("The run was stopped.")
+        self.check()
         self._folder.replace(self._path(_PROGRESS, task), json.dumps(rows).encode())
 
     def file_failure(self, task: int, failure: dict[str, str]) -> None:
@@ -50,7 +58,7 @@ class Notices:
         rows, failure = 0, None
         for file in self._own():
             kind = file.path.rsplit(".", 2)[1]
-            if kind == _STOP:
+            if kind == _OPEN:
                 continue
             try:
                 content: Any = json.loads(self._folder.read(file.path))
@@ -63,17 +71,17 @@ class Notices:
         return rows, failure
 
     def stop(self) -> None:
-        """Tell the tasks to compute nothing more."""
-        self._folder.replace(self._path(_STOP), b"")
+        """Tell the tasks to compute nothing more, also those that Spark has not ended yet."""
+        self._folder.remove(self._path(_OPEN))
 
     def clear(self) -> None:
-        """Remove all notices but the one to stop, which a task that Spark did not end yet may look for."""
+        """Remove all notices."""
+        self.stop()
         for file in list(self._own()):
-            if file.path != self._path(_STOP):
-                self._folder.remove(file.path)
+            self._folder.remove(file.path)
 
     def forget_old(self) -> None:
-        """Remove the notices of runs that ended long ago."""
+        """Remove the notices of runs that began long ago."""
         oldest = now_millis() - _KEPT_MILLIS
         for file in list(self._folder.files(FOLDER)):
             if file.modified_millis < oldest:

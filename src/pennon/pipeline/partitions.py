@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.snapshots import Snapshot
-from pennon.pipeline.derivation import error_of, guarded
+from pennon.pipeline.derivation import MOST_ERRORS, error_of, guarded
 from pennon.pipeline.filling import Meter, Sizes, forget_peak
 from pennon.views.definition import Definition
 
@@ -27,9 +27,25 @@ if TYPE_CHECKING:
     from pennon.functions.streaming import PartitionFailedError, TableFunction
     from pennon.functions.table_sandbox import SandboxedTableFunction
 
+    Ids = np.ndarray[Any, Any]
+    #: A partition by its name, its value, and the ids of its rows.
+    _Found = tuple[str, str, Ids]
+
 _KEY = "__partition"
 _FIRST_ROWS = 1024
 _HELD_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Rows that the function is given by one call."""
+
+    #: For whoever is told that it failed, and for whoever looks for it.
+    name: str
+    value: str | None
+    #: How many; none of the whole source, which nobody has counted.
+    rows: int | None
+    read: Callable[[], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,7 @@ class _Worker:
         self._meter = Meter()
         self._notices = Notices(open_folder(task.target.location, task.target.options), task.run)
         self._errors: list[dict[str, Any]] = []
+        self._rows_at_once = _FIRST_ROWS
         self._function: TableFunction | SandboxedTableFunction
 
     @contextmanager
@@ -123,13 +140,14 @@ class _Worker:
     def work(self, bucket: int) -> None:
         """Run the function over the partitions of a bucket."""
         if self._expansion.partition_by is not None:
-            for key, ids in self._by_value(self._expansion.partition_by, bucket):
-                self._run_partition(f"the partition {self._expansion.partition_by} = {key!r}", ids, str(key))
+            found = self._by_value(self._expansion.partition_by, bucket)
         elif self._expansion.partition_by_indexed_column is not None:
-            for number, ids in self._by_index(self._expansion.partition_by_indexed_column, bucket):
-                self._run_partition(f"the partition {number} of the index", ids, str(number))
+            found = self._by_index(self._expansion.partition_by_indexed_column, bucket)
         else:
-            self._run_partition("the whole source", None)
+            self._run_partition(_Partition("the whole source", None, None, self._scan))
+            return
+        for partition in self._readable(found):
+            self._run_partition(partition)
 
     def answer(self) -> dict[str, Any]:
         """Return what the driver is told beside the fragments."""
@@ -138,7 +156,7 @@ class _Worker:
 
     # One partition.
 
-    def _run_partition(self, name: str, ids: np.ndarray[Any, Any] | None, value: str | None = None) -> None:
+    def _run_partition(self, partition: _Partition) -> None:
         """Run the function over one partition, by the policy when it fails; what it made before does not stay then."""
         from pennon.functions.streaming import PartitionFailedError
 
@@ -146,7 +164,7 @@ class _Worker:
         while True:
             began = time.perf_counter()
             try:
-                self._stream(ids)
+                self._stream(partition)
             except PartitionFailedError as failure:
                 rule = failure.rule
                 if rule is not None and attempt < rule.attempts:
@@ -154,18 +172,16 @@ class _Worker:
                     attempt += 1
                     continue
                 if self._policy.on_error == "fail":
-                    raise self._failed(failure, name, attempt) from failure
-                self._meter.rows_failed += 1 if ids is None else len(ids)
-                column = self._expansion.outputs[0]
-                self._errors.append(error_of(column, failure.type, failure.message, attempt, partition=value))
+                    raise self._failed(failure, partition.name, attempt) from failure
+                self._note_error(failure, partition, attempt)
             finally:
                 self._meter.udf_seconds += time.perf_counter() - began
             return
 
-    def _stream(self, ids: np.ndarray[Any, Any] | None) -> None:
+    def _stream(self, partition: _Partition) -> None:
         """Write what the function makes of a partition: at once where a failure ends the job, else when it is all."""
         lasting = self._policy.on_error == "fail" and not self._policy.retries
-        made = self._function.run(self._schema, self._rows(ids))
+        made = self._function.run(self._schema, self._rows(partition))
         if lasting:
             for batch in made:
                 self._write(batch)
@@ -176,6 +192,14 @@ class _Worker:
                 self._notices.tell(self._number, self._meter.rows_computed)
             for batch in held.batches():
                 self._write(batch)
+
+    def _note_error(self, failure: PartitionFailedError, partition: _Partition, attempt: int) -> None:
+        rows = partition.rows
+        self._meter.rows_failed += self._dataset.count_rows(self._task.definition.where) if rows is None else rows
+        if len(self._errors) < MOST_ERRORS:
+            column = self._expansion.outputs[0]
+            told = error_of(column, failure.type, failure.message, attempt, partition=partition.value)
+            self._errors.append(told)
 
     def _failed(self, failure: PartitionFailedError, partition: str, attempt: int) -> FunctionFailedError:
         from pennon.functions.failures import FunctionFailedError, RowError
@@ -195,10 +219,11 @@ class _Worker:
     def _input_columns(self) -> dict[str, str]:
         return {name: self._columns[name] for name in self._given}
 
-    def _rows(self, ids: np.ndarray[Any, Any] | None) -> Iterator[pa.RecordBatch]:
-        for batch in self._scan() if ids is None else self._take(ids):
+    def _rows(self, partition: _Partition) -> Iterator[pa.RecordBatch]:
+        for batch in partition.read():
             self._meter.rows_computed += batch.num_rows
             self._meter.bytes_read += batch.nbytes
+            self._notices.tell(self._number, self._meter.rows_computed)
             yield batch
 
     def _scan(self) -> Iterator[pa.RecordBatch]:
@@ -214,24 +239,56 @@ class _Worker:
         )
         yield from scanner.to_batches()
 
-    def _take(self, ids: np.ndarray[Any, Any]) -> Iterator[pa.RecordBatch]:
+    def _take(self, ids: Ids) -> Iterator[pa.RecordBatch]:
+        while len(ids):
+            rows, ids = ids[: self._rows_at_once], ids[self._rows_at_once :]
+            yield from self._take_at_once(rows).to_batches()
+
+    def _take_at_once(self, ids: Ids) -> pa.Table:
+        """Take rows by their ids; how many it is next time follows from how large they are."""
         import pyarrow as pa
 
-        sizes, start, rows = self._task.sizes, 0, _FIRST_ROWS
-        while start < len(ids):
-            chosen = pa.array(ids[start : start + rows].astype("uint64"))
-            table = self._dataset._take_rows(chosen, columns=self._input_columns())  # noqa: SLF001
-            start += rows
-            rows = int(min(max(sizes.batch_bytes * rows // max(table.nbytes, 1), 1), sizes.batch_rows, rows * 8))
-            yield from table.combine_chunks().to_batches()
+        sizes, chosen = self._task.sizes, pa.array(ids.astype("uint64"))
+        table = self._dataset._take_rows(chosen, columns=self._input_columns()).combine_chunks()  # noqa: SLF001
+        fitting = max(sizes.batch_bytes * len(ids) // max(table.nbytes, 1), 1)
+        self._rows_at_once = min(fitting, sizes.batch_rows, len(ids) * 8)
+        return table
 
     # Partitions.
 
-    def _by_value(self, column: str, bucket: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
-        """Return the values of a column that belong to a bucket, each with the ids of its rows."""
+    def _readable(self, found: Iterable[_Found]) -> Iterator[_Partition]:
+        """Return partitions with what reads their rows: a large one by itself, small ones many at a time."""
         import numpy as np
 
+        for group in self._groups(found):
+            if len(group) == 1:
+                ((name, value, ids),) = group
+                yield _Partition(name, value, len(ids), partial(self._take, ids))
+                continue
+            began, start = time.perf_counter(), 0
+            table = self._take_at_once(np.concatenate([ids for _, _, ids in group]))
+            self._meter.read_seconds += time.perf_counter() - began
+            for name, value, ids in group:
+                yield _Partition(name, value, len(ids), table.slice(start, len(ids)).to_batches)
+                start += len(ids)
+
+    def _groups(self, found: Iterable[_Found]) -> Iterator[list[_Found]]:
+        """Return partitions in groups: one alone, or several with as many rows as are read at once."""
+        group: list[_Found] = []
+        rows = 0
+        for partition in found:
+            if group and rows + len(partition[2]) > self._rows_at_once:
+                yield group
+                group, rows = [], 0
+            group.append(partition)
+            rows += len(partition[2])
+        if group:
+            yield group
+
+    def _by_value(self, column: str, bucket: int) -> Iterator[_Found]:
+        """Return the values of a column that belong to a bucket, with the ids of their rows."""
         from pennon.lake.field_paths import path_expression
+        from pennon.pipeline.buckets import Bucket
 
         definition = self._task.definition
         expression = self._columns.get(column) or path_expression(column)
@@ -241,18 +298,14 @@ class _Worker:
             limit=definition.limit,
             offset=definition.offset,
         )
-        found: dict[str, tuple[Any, list[Any]]] = {}
+        values = Bucket(bucket, self._task.buckets)
         for batch in scanner.to_batches():
-            for key, ids in _ids_by_key(batch.column(_KEY), batch.column("_rowid").to_numpy()):
-                text = repr(key)
-                if zlib.crc32(text.encode()) % self._task.buckets == bucket:
-                    found.setdefault(text, (key, []))[1].append(ids)
-        for text in sorted(found):
-            key, parts = found[text]
-            yield key, np.concatenate(parts)
+            values.add(batch.column(_KEY), batch.column("_rowid").to_numpy())
+        for key, ids in values.rows():
+            yield f"the partition {column} = {key!r}", str(key), ids
 
-    def _by_index(self, column: str, bucket: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Return the partitions of an IVF index that belong to a bucket, each with the ids of its rows."""
+    def _by_index(self, column: str, bucket: int) -> Iterator[_Found]:
+        """Return the partitions of an IVF index that belong to a bucket, with the ids of their rows."""
         from pennon.pipeline.ivf import IndexPartitions
 
         os.environ["LANCE_INCLUDE_VECTOR_CENTROIDS"] = "true"  # of the index's statistics, which have them anyway
@@ -260,22 +313,7 @@ class _Worker:
         for number in range(bucket, partitions.count, self._task.buckets):
             ids = partitions.rows(number)
             if len(ids):
-                yield number, ids
-
-
-def _ids_by_key(keys: pa.Array, ids: np.ndarray[Any, Any]) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
-    """Return each value that there is, null too, with the ids that belong to it; -0.0 is 0.0, as in SQL."""
-    import numpy as np
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(keys.type):
-        keys = keys.dictionary_decode()
-    encoded = keys.dictionary_encode(null_encoding="encode")
-    codes = encoded.indices.to_numpy()
-    ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-    groups = np.split(ids[np.argsort(codes, kind="stable")], ends[:-1])
-    for key, group in zip(encoded.dictionary.to_pylist(), groups, strict=True):
-        yield key + 0.0 if isinstance(key, float) else key, group
+                yield f"the partition {number} of the index", str(number), ids
 
 
 class _Held:

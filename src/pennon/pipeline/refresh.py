@@ -18,7 +18,7 @@ from pennon.pipeline.computation import Computation, Computed
 from pennon.pipeline.fragments import remove_strays
 from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.rounds import JobFailedError
-from pennon.pipeline.view_commits import OvertakenError, ViewCommitter
+from pennon.pipeline.view_commits import OvertakenError, PastRows, ViewCommitter
 from pennon.views import pins
 from pennon.views.definition import Definition
 from pennon.views.drafting import merged_sources
@@ -121,9 +121,10 @@ class Refresh:
         run = f"{self._mark(self._job.attempt)}-{new_id()[-6:]}"
         self._remove_strays(plan, before=self._job.attempt)
         try:
-            computed = Computation(self, plan, spec, run).run()
-            plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
-            version = self._commit(ViewCommitter(self._tools, self._lease, plan, computed.errors), computed)
+            with PastRows(self._tools, plan) as past:
+                computed = Computation(self, plan, spec, run).run()
+                plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
+                version = self._commit(ViewCommitter(self._tools, self._lease, plan, past, computed.errors), computed)
         finally:
             self._remove_strays(plan, before=self._job.attempt + 1)
         return _result(plan, computed, version)

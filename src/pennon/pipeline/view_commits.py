@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from lance_namespace.errors import ConcurrentModificationError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.pipeline.fragments import NewFragment
     from pennon.pipeline.lease import Lease
+    from pennon.pipeline.locating import Found
     from pennon.pipeline.tools import Tools
     from pennon.views.planning import RefreshPlan
 
@@ -28,15 +30,46 @@ class OvertakenError(Exception):
     """Another refresh of the view was faster; what was computed does not fit what it holds now."""
 
 
+class PastRows:
+    """The rows of a view that do not hold any more; they are looked for while others are computed."""
+
+    def __init__(self, tools: Tools, plan: RefreshPlan) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._thread = ThreadPoolExecutor(1, "pennon-past-rows")
+        self._dataset = tools.datasets.at(plan.table, "", None)
+        self._early = self._thread.submit(self._locate, self._dataset)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def find(self, dataset: Any) -> list[Found]:
+        """Return where they are in a version of the view; in one that came meanwhile, they are looked for again."""
+        return self._early.result() if dataset.version == self._dataset.version else self._locate(dataset)
+
+    def _locate(self, dataset: Any) -> list[Found]:
+        folder = self._tools.places.folder(self._plan.table.location)
+        return list(locate(dataset, self._plan.changes.past, folder, self._tools.places.options))
+
+
 class ViewCommitter:
     """Commits what one plan came to."""
 
     def __init__(
-        self, tools: Tools, lease: Lease, plan: RefreshPlan, errors: Sequence[tuple[str, ColumnError]] = ()
+        self,
+        tools: Tools,
+        lease: Lease,
+        plan: RefreshPlan,
+        past: PastRows | None = None,
+        errors: Sequence[tuple[str, ColumnError]] = (),
     ) -> None:
         self._tools = tools
         self._lease = lease
         self._plan = plan
+        self._past = past
         self._errors = errors
         self._stopped: Exception | None = None
         self._removed: Ids = np.empty(0, dtype=np.int64)
@@ -98,8 +131,7 @@ class ViewCommitter:
 
     def _places(self, dataset: Any) -> list[tuple[int, Ids]]:
         """Return where the view's rows are that come from rows of the source which are gone or others now."""
-        folder = self._tools.places.folder(self._plan.table.location)
-        found = list(locate(dataset, self._plan.changes.past, folder, self._tools.places.options))
+        found = self._past.find(dataset) if self._past is not None else []
         self._removed = np.concatenate([np.empty(0, dtype=np.int64), *(sources for _, _, sources in found)])
         return [(fragment_id, offsets) for fragment_id, offsets, _ in found]
 

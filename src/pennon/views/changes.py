@@ -49,6 +49,9 @@ class Changes:
     added: Ids = field(default_factory=lambda: _NO_IDS)
     changed: Ids = field(default_factory=lambda: _NO_IDS)
     gone: Ids = field(default_factory=lambda: _NO_IDS)
+    #: The fragments of the newer version that have those that were added, and those that changed.
+    added_in: Ids = field(default_factory=lambda: _NO_IDS)
+    changed_in: Ids = field(default_factory=lambda: _NO_IDS)
 
     @property
     def none(self) -> bool:
@@ -85,6 +88,8 @@ def compare(old: Any, new: Any, columns: Sequence[str], folder: Folder | None = 
     if old.version == new.version:
         return Changes()
     if not (old.has_stable_row_ids and new.has_stable_row_ids):
+        if has_same_files(old, new, columns):
+            return Changes()
         raise NotComparableError("the table was made without stable row ids")
     before, after = _Side(old, columns, new, folder), _Side(new, columns, new, folder)
     rewritten = [
@@ -130,10 +135,11 @@ def deleted_rows(dataset: Any, fragment: Any, folder: Folder | None) -> Ids:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows in the order of their ids, with the version that wrote each of them last."""
+    """Rows in the order of their ids, with the version that wrote each of them last, and the fragment it is in."""
 
     ids: Ids
     written: Ids
+    fragments: Ids
 
 
 class _Side:
@@ -145,7 +151,7 @@ class _Side:
         self.fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
         self.read = frozenset().union(*(leaves_of(_field(dataset, path, named)) for path in columns))
         self._whole: list[Any] = []
-        self._parts: list[_Rows] = []
+        self._addresses: list[Ids] = []
 
     def files(self, fragment_id: int) -> object:
         """Return what is the same as long as the rows of a fragment, deleted ones included, hold the same values."""
@@ -159,10 +165,7 @@ class _Side:
 
     def add_rows(self, fragment_id: int, offsets: Ids) -> None:
         """Look at some rows of a fragment, by their places in it."""
-        for start in range(0, len(offsets), _MOST_ADDRESSES):
-            piece = offsets[start : start + _MOST_ADDRESSES] + (fragment_id << 32)
-            condition = f"{_ADDRESS} IN ({', '.join(map(str, piece.tolist()))})"
-            self._parts.append(self._scan([self.fragments[fragment_id]], condition))
+        self._addresses.append(offsets + (fragment_id << 32))
 
     def deleted(self, fragment_id: int) -> Ids:
         """Return the places of a fragment's deleted rows."""
@@ -170,22 +173,32 @@ class _Side:
 
     def candidates(self) -> _Rows:
         """Return the rows that may have changed."""
-        parts = [*self._parts, *([self._scan(self._whole)] if self._whole else [])]
+        addresses = np.concatenate([_NO_IDS, *self._addresses])
+        starts = range(0, len(addresses), _MOST_ADDRESSES)
+        parts = [self._scan_rows(addresses[start : start + _MOST_ADDRESSES]) for start in starts]
+        parts += [self._scan(self._whole)] if self._whole else []
         if not parts:
-            return _Rows(_NO_IDS, _NO_IDS)
+            return _Rows(_NO_IDS, _NO_IDS, _NO_IDS)
         ids = np.concatenate([part.ids for part in parts])
         written = np.concatenate([part.written for part in parts])
+        fragments = np.concatenate([part.fragments for part in parts])
         if np.all(ids[1:] > ids[:-1]):  # as after a compaction, when there are most of them
-            return _Rows(ids, written)
+            return _Rows(ids, written, fragments)
         order = np.argsort(ids, kind="stable")
-        return _Rows(ids[order], written[order])
+        return _Rows(ids[order], written[order], fragments[order])
+
+    def _scan_rows(self, addresses: Ids) -> _Rows:
+        """Look at rows of several fragments at once: to begin a scan costs more than to read so few rows."""
+        fragments = [self.fragments[number] for number in np.unique(addresses >> 32).tolist()]
+        return self._scan(fragments, f"{_ADDRESS} IN ({', '.join(map(str, addresses.tolist()))})")
 
     def _scan(self, fragments: list[Any], condition: str | None = None) -> _Rows:
         scanner = self.dataset.scanner(
-            fragments=fragments, columns=[_ROW_ID, _WRITTEN], filter=condition, batch_size=_BATCH_ROWS
+            fragments=fragments, columns=[_ROW_ID, _WRITTEN, _ADDRESS], filter=condition, batch_size=_BATCH_ROWS
         )
         table = scanner.to_table()
-        return _Rows(table.column(_ROW_ID).to_numpy().view(np.int64), table.column(_WRITTEN).to_numpy().view(np.int64))
+        read = [table.column(name).to_numpy().view(np.int64) for name in (_ROW_ID, _WRITTEN, _ADDRESS)]
+        return _Rows(read[0], read[1], read[2] >> 32)
 
 
 def _field(dataset: Any, path: str, named: Any) -> Any:
@@ -233,12 +246,16 @@ def _match(old: _Rows, new: _Rows, versions_tell: Callable[[], bool]) -> Changes
     is_kept[within] = old.ids[at[within]] == new.ids[within]
     is_gone = np.ones(len(old.ids), dtype=np.bool_)
     is_gone[at[is_kept]] = False
-    gone, kept, added = old.ids[is_gone], new.ids[is_kept], new.ids[~is_kept]
-    if not len(kept):
-        return Changes(added, _NO_IDS, gone)
-    if versions_tell():
-        kept = kept[old.written[at[is_kept]] != new.written[is_kept]]
-    return Changes(added, kept, gone)
+    is_changed = is_kept.copy()
+    if is_kept.any() and versions_tell():
+        is_changed[is_kept] = old.written[at[is_kept]] != new.written[is_kept]
+    return Changes(
+        added=new.ids[~is_kept],
+        changed=new.ids[is_changed],
+        gone=old.ids[is_gone],
+        added_in=new.fragments[~is_kept],
+        changed_in=new.fragments[is_changed],
+    )
 
 
 def _versions_tell(version: int, new: Any, read: frozenset[int], *, rewritten: bool) -> bool:

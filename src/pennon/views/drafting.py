@@ -106,7 +106,7 @@ def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None
 
 def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
     source = open_table(query.source)
-    columns, made = project(query, source)
+    columns, made = project(query, source, least=0 if query.functions else 1)
     functions = [function_column(use, source, declared) for use in query.functions]
     made = _extended(made, [field for _, fields in functions for field in fields])
     needs = [path for function, _ in functions for path in function.inputs]

@@ -191,7 +191,8 @@ class Planner:
                 folder = self._tools.places.folder(read.table.location)
                 changes = compare(old, read.dataset, read.source.columns, folder)
             except NotComparableError as error:
-                return "rebuild", f"{read.name!r} cannot be compared row by row: {error}.", none
+                reason = definition.rebuild_reason or f"{read.name!r} cannot be compared row by row: {error}."
+                return "rebuild", reason, none
             if not changes.none:
                 if not definition.is_incremental:
                     return "rebuild", definition.rebuild_reason or "", none

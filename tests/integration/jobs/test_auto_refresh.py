@@ -221,6 +221,48 @@ def test_a_time_that_comes_while_a_refresh_runs_is_kept_for_later(scene: Scene) 
     assert scene.tick(3600) == []  # one waits already, and will see all there is
 
 
+def test_a_time_and_a_commit_together_are_one_refresh(scene: Scene) -> None:
+    scene.view("v", schedule="0 * * * *", auto_refresh=True)
+    scene.tick()
+    scene.commit()
+    assert scene.tick(3600) == ["v"]
+    assert scene.jobs()[0].submitted_by == "schedule"
+    assert scene.tick(60) == []  # it waits, and will see the commit
+    scene.end()
+    assert scene.tick(60) == []
+    scene.commit()
+    assert scene.tick() == ["v"]
+    assert scene.jobs()[0].submitted_by == "auto_refresh"
+    assert scene.tick(3600) == []  # what waits sees all there is when its turn comes
+
+
+def test_a_time_comes_even_when_commits_never_end(scene: Scene) -> None:
+    scene.view("v", schedule="0 * * * *", auto_refresh=True)
+    scene.tick()
+    scene.commit()
+    assert scene.tick(60) == ["v"]
+    running = scene.house.queue.claim("worker", 1e6)
+    assert running is not None
+    scene.commit()
+    assert scene.tick(3600) == []  # its time has come, but one runs
+    scene.house.queue.finish(running, "done", counters={})
+    scene.commit()
+    assert scene.tick() == ["v"]
+    assert scene.jobs()[0].submitted_by == "schedule"
+
+
+def test_a_time_that_failed_is_not_repeated_before_the_source_changes(scene: Scene) -> None:
+    scene.view("v", schedule="0 * * * *", auto_refresh=True)
+    scene.tick()
+    scene.commit()
+    assert scene.tick(3600) == ["v"]
+    scene.end("failed")
+    assert scene.tick(60) == []
+    scene.commit()
+    assert scene.tick() == ["v"]
+    assert scene.jobs()[0].submitted_by == "auto_refresh"
+
+
 def test_a_dropped_view_is_forgotten(scene: Scene) -> None:
     scene.view("v", schedule="* * * * *", auto_refresh=True)
     scene.tick()

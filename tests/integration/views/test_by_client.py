@@ -11,8 +11,11 @@ import pytest
 
 import pennon
 from tests.clients.remote.data import new_name
+from tests.integration.backfill.calls import CallLog, note
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pennon.client import Connection, Table, View
     from tests.support.server import PennonProcess
 
@@ -95,6 +98,35 @@ def test_views_of_functions_are_filled(db: Connection, texts: Table) -> None:
     assert rows(counted, "lang", "count") == [("x", 2), ("y", 1)]
     with pytest.raises(Exception, match="is a materialized view"):
         chunks.delete("id = 1")
+
+
+def test_a_feature_column_of_a_view_is_filled_for_new_rows_alone(db: Connection, texts: Table, tmp_path: Path) -> None:
+    log = CallLog(tmp_path / "calls")
+
+    @pennon.chunker
+    def word(text: str) -> Iterator[str]:
+        yield from text.split()
+
+    @pennon.udf
+    def size(word: str) -> int:
+        note(log.path, len(word))
+        return len(word)
+
+    words = db.create_chunk_view(new_name(), texts, word, columns=["id"], progress=False)
+    words.add_columns({"size": size})
+    words.backfill("size", progress=False)
+    above = db.create_materialized_view(new_name(), pennon.query(words).select("word", "size"), progress=False)
+    assert rows(above, "word", "size") == [("a", 1), ("b", 1), ("c", 1)]
+    assert log.new() == [1, 1, 1]
+    assert (words.refresh(progress=False).result or {})["mode"] == "no_op"  # a fill is no change of the source
+    texts.update(where="id = 1", values={"text": "dd"})
+    assert (words.refresh(progress=False).result or {})["mode"] == "incremental"
+    state = words.column_state("size")
+    assert (state.computed, state.missing, state.rows) == (1, 1, 2)
+    words.backfill("size", progress=False)
+    assert log.new() == [2]
+    above.refresh(progress=False)
+    assert rows(above, "word", "size") == [("c", 1), ("dd", 2)]
 
 
 def test_a_chain_of_views_keeps_itself_up_to_date(db: Connection, texts: Table) -> None:

@@ -30,6 +30,29 @@ def test_places_are_those_of_a_search_by_halves(values: list[int], wanted: list[
     assert found.tolist() == np.searchsorted(array, numbers, side="left").tolist()
 
 
+@given(
+    st.sets(st.integers(0, 300), min_size=1).map(sorted),
+    st.lists(st.integers(-5, 305), max_size=50).map(sorted),
+)
+def test_places_of_distinct_values_are_the_same(values: list[int], wanted: list[int]) -> None:
+    array, numbers = np.array(values, dtype=np.int64), np.array(wanted, dtype=np.int64)
+    found = lower_bounds(lambda places: array[places], len(array), numbers, distinct=True)
+    assert found.tolist() == np.searchsorted(array, numbers, side="left").tolist()
+
+
+def test_distinct_values_without_a_gap_need_no_look() -> None:
+    looks: list[int] = []
+    array = np.concatenate([np.arange(1000), np.arange(1001, 2001)])
+
+    def values_at(places: Any) -> Any:
+        looks.extend(places.tolist())
+        return array[places]
+
+    wanted = np.array([0, 3, 999, 1000, 1001, 1500])
+    assert lower_bounds(values_at, len(array), wanted, distinct=True).tolist() == [0, 3, 999, 1000, 1000, 1499]
+    assert len(looks) < 30
+
+
 def test_even_values_are_found_with_few_looks() -> None:
     looks = 0
     array = np.arange(0, 3_000_000, 3, dtype=np.int64)
@@ -47,16 +70,17 @@ def test_even_values_are_found_with_few_looks() -> None:
 
 @pytest.mark.parametrize("order", ["rising", "shuffled"])
 @pytest.mark.parametrize("children", [1, 3])
+@pytest.mark.parametrize(("part", "sparse"), [(0.7, 1), (0.7, 1024), (1.0, 1)])
 def test_rows_are_found_whatever_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, children: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, children: int, part: float, sparse: int
 ) -> None:
-    """Also beside deleted rows, in files that were merged, and where a source row has several rows or none."""
-    monkeypatch.setattr(locating, "_SPARSE", 1)
+    """Also beside deleted rows, in files of one row or that were merged, and of a source row's several rows or none."""
+    monkeypatch.setattr(locating, "_SPARSE", sparse)
     random = np.random.default_rng(7)
     place = str(tmp_path / "view.lance")
     schema = pa.schema({SOURCE_ROW: pa.int64(), "value": pa.int64()})
     dataset = lance.write_dataset(schema.empty_table(), place, enable_stable_row_ids=True)
-    sources = np.repeat(np.flatnonzero(random.random(4000) < 0.7), children)
+    sources = np.repeat(np.flatnonzero(random.random(4000) < part)[:2001], children)
     if order == "shuffled":
         random.shuffle(sources)
     writer = FragmentWriter(Snapshot(place, {}, "", dataset.version), schema.names, "refresh-test", 1000)

@@ -142,6 +142,31 @@ class TestPlans:
         assert plan.mode == "rebuild"
         assert "the aggregate count()" in plan.reason
 
+    def test_a_source_without_stable_row_ids_is_told(self, gallery: Gallery) -> None:
+        gallery.write("plain", pa.table({"id": [1, 2], "n": [3, 4]}), enable_stable_row_ids=False)
+        gallery.create("v", {"source": "plain", "columns": ["id"]})
+        gallery.create("fixed", {"source": "plain", "columns": ["id"], "version": 1})
+        gallery.create("counted", "SELECT count(*) AS n FROM plain")
+        told = gallery.describe("v")
+        assert (told.incremental, told.rebuild_reason) == (
+            False,
+            "'plain' was made without stable row ids, so a refresh after a change computes the whole view.",
+        )
+        assert gallery.describe("fixed").incremental
+        gallery.arrive("v")
+        gallery.arrive("counted")
+        gallery.open("plain").create_scalar_index("id", "BTREE")
+        gallery.open("plain").add_columns({"more": "id + 1"})
+        assert gallery.refresh("v", dry_run=True).mode == "no_op"
+        assert gallery.describe("v").state == "fresh"
+        gallery.put("plain", pa.table({"id": [5], "n": [6], "more": [7]}), "append")
+        gallery.open("plain").optimize.compact_files()
+        plan = gallery.refresh("v", dry_run=True)
+        reason = "'plain' cannot be compared row by row: the table was made without stable row ids."
+        assert (plan.mode, plan.reason, plan.rows_to_add) == ("rebuild", reason, 3)
+        assert gallery.describe("v").state == "stale"
+        assert "the aggregate count()" in gallery.refresh("counted", dry_run=True).reason
+
 
 class TestFreshness:
     def test_it_follows_what_happens(self, gallery: Gallery) -> None:
@@ -176,6 +201,14 @@ class TestFreshness:
         assert gallery.describe("v").sources[0].version < gallery.latest("t")
         gallery.open("t").add_columns({"more": "id + 1"})
         assert gallery.describe("strict").state == "stale"
+
+    def test_a_compaction_of_rows_without_stable_ids_is_a_change(self, gallery: Gallery) -> None:
+        gallery.write("plain", pa.table({"id": [1, 2]}), enable_stable_row_ids=False, max_rows_per_file=1)
+        gallery.create("v", {"source": "plain", "columns": ["id"]})
+        gallery.arrive("v")
+        gallery.open("plain").optimize.compact_files()
+        assert gallery.describe("v").state == "stale"
+        assert gallery.refresh("v", dry_run=True).mode == "rebuild"
 
     def test_what_is_told_of_a_view(self, gallery: Gallery) -> None:
         gallery.create("shop$v", {"source": "t", "columns": {"n": "id"}, "limit": 3, "offset": 1}, auto_refresh=True)

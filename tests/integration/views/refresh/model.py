@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,11 @@ def totals(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"k": [table.column("k")[0].as_py()], "total": [total], "rows": [len(table)]})
 
 
+@pennon.udtf(output_schema=pa.schema({"id": pa.int64(), "pieces": pa.int64()}), partition_by="id")
+def sizes(rows: pa.Table) -> dict[str, list[Any]]:
+    return {"id": [rows.column("id")[0].as_py()], "pieces": [len(rows)]}
+
+
 def batch(start: int, count: int, seed: int) -> pa.Table:
     ids = range(start, start + count)
     return pa.table(
@@ -49,7 +55,9 @@ def batch(start: int, count: int, seed: int) -> pa.Table:
 class World:
     """One source and its views, by names of their own."""
 
-    KINDS = ("query", "over", "chunks", "totals")
+    KINDS = ("query", "over", "chunks", "sizes", "totals", "spark")
+    #: Views over views.
+    ABOVE: ClassVar = {"over": "query", "sizes": "chunks"}
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.lab = lab
@@ -66,7 +74,9 @@ class World:
             {"source": self.view("query"), "columns": {"id": "id", "c": "b + 1"}, "where": "b > 10"},
         )
         lab.view(self.view("chunks"), {"source": name, "columns": ["id"], "where": "a > 2"}, pieces)
+        lab.view(self.view("sizes"), {"source": self.view("chunks")}, sizes)
         lab.view(self.view("totals"), {"source": name, "columns": ["k", "a"]}, totals)
+        lab.view(self.view("spark"), f"SELECT id, a * 2 AS b, k FROM {name} WHERE a % 3 <> 0")
 
     def view(self, kind: str) -> str:
         return f"{self.name}_{kind}"
@@ -199,7 +209,7 @@ class World:
         return result
 
     def check(self, kind: str, result: dict[str, Any]) -> None:
-        source = self.view("query") if kind == "over" else self.name
+        source = self.view(self.ABOVE[kind]) if kind in self.ABOVE else self.name
         version = result["source_version"]
         marked = self.lab.catalogued(self.view(kind)).watermark
         assert marked is not None
@@ -230,6 +240,10 @@ def _chunks(rows: Rows) -> Rows:
     ]
 
 
+def _sizes(rows: Rows) -> Rows:
+    return [{"id": id_, "pieces": pieces} for id_, pieces in Counter(row["id"] for row in rows).items()]
+
+
 def _totals(rows: Rows) -> Rows:
     found: dict[int, tuple[int, int]] = {}
     for row in rows:
@@ -238,4 +252,11 @@ def _totals(rows: Rows) -> Rows:
     return [{"k": k, "total": total, "rows": count} for k, (total, count) in found.items()]
 
 
-EXPECTED = {"query": _query, "over": _over, "chunks": _chunks, "totals": _totals}
+EXPECTED = {
+    "query": _query,
+    "over": _over,
+    "chunks": _chunks,
+    "sizes": _sizes,
+    "totals": _totals,
+    "spark": _query,
+}

@@ -167,6 +167,51 @@ def test_failed_partitions_are_listed_until_a_refresh_succeeds(lab: Lab) -> None
     assert [error["partition"] for error in errors(lab, "debts_view")] == ["c"]
 
 
+@pytest.mark.parametrize(("ratio", "state"), [(None, "done"), (0.5, "failed")])
+def test_a_function_that_fails_for_the_whole_source_fails_for_all_rows(
+    lab: Lab, ratio: float | None, state: str
+) -> None:
+    @pennon.udtf(output_schema=TOTALS, error_policy=pennon.ErrorPolicy.skip(max_error_ratio=ratio))
+    def nothing(table: pa.Table) -> dict[str, list[Any]]:
+        raise ValueError("no")
+
+    name = f"hopeless_{state}"
+    lab.create(name, rows(1, 2, 3, 4))
+    lab.view(f"{name}_view", {"source": name, "where": "a > 1"}, nothing)
+    ended = lab.refresh(f"{name}_view").job
+    assert (ended.state, ended.counters["rows_failed"]) == (state, 3)
+
+
+@pytest.mark.parametrize("kind", ["full", "udtf", "statement"])
+def test_a_rebuild_that_fails_leaves_what_there_was(lab: Lab, kind: str) -> None:
+    @pennon.udtf(output_schema=pa.schema({"share": pa.float64()}))
+    def all_shares(table: pa.Table) -> dict[str, list[float]]:
+        return {"share": [1 / a for a in table.column("a").to_pylist()]}
+
+    source, view = f"broken_{kind}", f"broken_{kind}_view"
+    lab.create(source, rows(1, 2, 4))
+    if kind == "full":
+        careful = pennon.udf(error_policy=pennon.ErrorPolicy.fail())(share.plain)
+        lab.view(view, {"source": source, "columns": ["id"], "functions": [column_of(careful, "share")]})
+    elif kind == "udtf":
+        lab.view(view, {"source": source}, all_shares)
+    else:
+        lab.view(view, f"SELECT max(1 / a) AS share FROM {source} GROUP BY a")
+    good = lab.refresh(view).result
+    before = lab.rows(view)
+    lab.append(source, rows(5, 0))
+    failed = lab.refresh(view, full=True)
+    assert "zero" in failed.failure["message"].lower()
+    assert (lab.rows(view), lab.version(view)) == (before, good["version"])
+    known = lab.catalogued(view)
+    assert (known.failed_job, known.watermark and list(known.watermark.versions.values())) == (failed.job.id, [1])
+    assert "zero" in (known.stale_reason or "").lower()
+    assert lab.data_files(view) == lab.named_files(view)
+    lab.change(source, lambda dataset: dataset.delete("a = 0"))
+    assert lab.refresh(view).result["source_version"] == 3
+    assert (len(lab.rows(view)), lab.catalogued(view).stale_reason) == (4, None)
+
+
 # Functions that hang, or take their process with them.
 
 

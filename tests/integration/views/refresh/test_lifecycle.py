@@ -18,6 +18,7 @@ from pennon.catalog import views
 from pennon.views import pins
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.views.refresh.lab import Lab
+from tests.support.waiting import wait_until
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -308,19 +309,16 @@ def test_cancelled_refresh_leaves_the_view_and_no_files(lab: Lab, log: CallLog) 
     job = lab.submit("cancelled_view")
     thread = threading.Thread(target=lab.carry_out, args=(job,))
     thread.start()
-    while not log.counts():
-        time.sleep(0.02)
+    wait_until(log.counts, "a first row")
     lab.house.queue.cancel(job.id)
-    thread.join(60)
+    thread.join()
     ended = lab.house.queue.find(job.id)
     assert ended is not None
     assert ended.state == "cancelled"
     assert lab.version("cancelled_view") == 1
     assert lab.catalogued("cancelled_view").stale_reason is None
-    deadline = time.monotonic() + 30  # Spark ends Python workers a little later, which then remove their files
-    while lab.data_files("cancelled_view") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert lab.data_files("cancelled_view") == set()
+    # Spark ends Python workers a little later, which then remove their files.
+    wait_until(lambda: not lab.data_files("cancelled_view"), "no file is left")
 
 
 def test_faster_refresh_makes_the_slower_one_plan_anew(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

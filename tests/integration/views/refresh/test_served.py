@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import pennon
-from tests.clients.lakes import s3_arguments
-from tests.support.spark import WORKER
 
 if TYPE_CHECKING:
-    from tests.conftest import StartPennon
-    from tests.support.s3 import S3Root
+    from tests.clients.lakes import Lake
     from tests.support.server import PennonProcess
 
 
@@ -75,7 +72,5 @@ def test_views_follow_their_source(spark_server: PennonProcess) -> None:
     follow_a_source(spark_server)
 
 
-def test_views_follow_their_source_on_object_storage(
-    start_pennon: StartPennon, postgres_url: str, s3_root: S3Root
-) -> None:
-    follow_a_source(start_pennon("--database", postgres_url, *s3_arguments(s3_root), env=WORKER))
+def test_views_follow_their_source_on_object_storage(distant_lake: Lake) -> None:
+    follow_a_source(distant_lake.server)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import pennon
+from pennon.namespace.backfill_models import ColumnErrorsRequest
 from tests.integration.views.refresh.lab import Lab
 
 TOTALS = pa.schema({"shop": pa.string(), "total": pa.int64()})
@@ -140,15 +141,46 @@ def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
     assert lab.rows("slow_totals") == [row for row in expected(lab, "slow") if row["shop"] != "s2"]
 
 
-def test_rows_of_another_schema_than_declared_fail_the_job(lab: Lab) -> None:
-    @pennon.udtf(output_schema=TOTALS)
-    def wrong(batches: Iterator[pa.RecordBatch]) -> dict[str, list[object]]:
-        return {"shop": ["a"], "sum": [sum(batch.num_rows for batch in batches)]}
+@pytest.mark.parametrize(
+    ("number", "wrong", "told"),
+    [
+        (1, {"shop": ["a"], "sum": [1]}, "without 'total'"),
+        (2, {"shop": ["a"], "total": [1], "sum": [1]}, "with 'sum'"),
+        (3, {"shop": ["a"], "total": ["many"]}, "many"),
+        (4, {"shop": [None], "total": [1]}, "nulls for 'shop'"),
+    ],
+)
+def test_every_batch_has_to_be_as_declared(lab: Lab, number: int, wrong: dict[str, list[Any]], told: str) -> None:
+    schema = pa.schema([pa.field("shop", pa.string(), nullable=False), ("total", pa.int64())])
 
-    lab.create("misfit", sales(0, 5))
-    lab.view("misfit_totals", {"source": "misfit"}, wrong)
-    failed = lab.refresh("misfit_totals").failure
-    assert "without 'total'" in failed["message"]
+    @pennon.udtf(output_schema=schema)
+    def third_is_wrong(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[Any]]]:
+        yield {"shop": ["a"], "total": [sum(batch.num_rows for batch in batches)]}
+        yield {"shop": ["b"], "total": [None]}
+        yield wrong
+
+    lab.create(f"misfit{number}", sales(0, 5))
+    lab.view(f"misfit{number}_totals", {"source": f"misfit{number}"}, third_is_wrong, schema)
+    assert told in lab.refresh(f"misfit{number}_totals").failure["message"]
+    assert (lab.version(f"misfit{number}_totals"), lab.data_files(f"misfit{number}_totals")) == (1, set())
+
+
+def test_of_many_small_partitions_each_is_a_call_and_all_that_fail_are_counted(lab: Lab) -> None:
+    @pennon.udtf(output_schema=TOTALS, partition_by="shop", error_policy=pennon.ErrorPolicy.skip())
+    def picky(rows: pa.Table) -> dict[str, list[object]]:
+        shop, amounts = rows.column("shop").unique().to_pylist(), rows.column("amount").to_pylist()
+        if len(shop) > 1 or amounts[0] % 2:
+            raise ValueError(f"not {shop}")
+        return {"shop": shop, "total": [sum(amounts)]}
+
+    # Five rows of each of 2500 shops, and one that has more rows than are read at once.
+    lab.create("crowd", pa.concat_tables([sales(0, 12_500, 2500), sales(20_000, 23_000, 1)]))
+    lab.view("crowd_totals", {"source": "crowd"}, picky)
+    done = lab.refresh("crowd_totals").result
+    assert lab.rows("crowd_totals") == [row for row in expected(lab, "crowd") if int(str(row["shop"])[1:]) % 2 == 0]
+    assert (done["rows_written"], done["rows_failed"]) == (1250, 6250)
+    listed = lab.namespace.list_column_errors(ColumnErrorsRequest(id=["crowd_totals"], limit=5000)).records
+    assert 0 < len(listed) <= 2000  # of two tasks
 
 
 def _index(dataset: Any) -> None:

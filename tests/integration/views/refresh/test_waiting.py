@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path, silence: int) -> None:
     clusters = {"gone": {"remote": f"sc://127.0.0.1:{silence}"}}
-    namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=1)
+    namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=4)
     lab = open_lab(namespace, Sessions(namespace.house.settings))
     lab.create("t", pa.table({"a": [1]}))
     lab.view("v", {"source": "t"})
