@@ -18,6 +18,11 @@ def kill(pid: int) -> bool:
     return False
 
 
+def is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for since its end has no command any more."""
+    return bool(_command(pid))
+
+
 def workers_of(server: int) -> list[int]:
     """Return the workers of a server."""
     return [pid for pid in _descendants(server) if WORKER in _command(pid)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.clients.lakes import Lake
 
 #: Which of the short runs see a process die that takes Spark with it.
-BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",), 17: ("kill_worker",)}
+BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",)}
 
 
 @pytest.mark.parametrize("seed", range(20))

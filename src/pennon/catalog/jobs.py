@@ -231,9 +231,11 @@ def put_back(connection: Connection, job: Job, state: str, now: int, counters: M
     return _held(
         connection,
         job,
-        "UPDATE jobs SET state = ?, worker = NULL, lease_until = NULL, wish = NULL, paused_at = ?, counters = ? ",
+        "UPDATE jobs SET state = ?, worker = NULL, lease_until = NULL, wish = NULL, paused_at = ?, takeovers = ?, "
+        "counters = ? ",
         state,
         now if state == PAUSED else None,
+        job.takeovers,
         _dumped(counters),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +19,8 @@ class JobProgress:
     def __init__(self, *, enabled: bool = True, console: Console | None = None) -> None:
         # Standard error, so that what a script prints can still be piped.
         self._console = console or Console(stderr=True)
-        seen = self._console.is_terminal or self._console.is_jupyter
+        self._in_notebook = enabled and self._console.is_jupyter
+        in_terminal = enabled and self._console.is_terminal and not self._console.is_jupyter
         self._progress = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
@@ -28,9 +29,10 @@ class JobProgress:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=self._console,
-            disable=not (enabled and seen),
+            disable=not in_terminal,
         )
         self._task: TaskID = self._progress.add_task("", total=None, told="")
+        self._drawn: Any = None
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -50,6 +52,18 @@ class JobProgress:
         self._progress.update(
             self._task, description=_title(job), total=planned or None, completed=done, told=_told(job, self._speed())
         )
+        if self._in_notebook:
+            self._draw()
+
+    def _draw(self) -> None:
+        """Draw the bar into a notebook: Rich would need ipywidgets for that, which not everybody has."""
+        from IPython.display import display
+
+        bar = self._progress.make_tasks_table(self._progress.tasks)
+        if self._drawn is None:
+            self._drawn = display(bar, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._drawn.update(bar)
 
     def _speed(self) -> float | None:
         return self._progress.tasks[0].speed

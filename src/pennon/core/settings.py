@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
     job_days: float = Field(30.0, gt=0, description="Days for which a job that ended can be described.")
     job_attempts: int = Field(
-        5, ge=0, description="Workers that may be lost in a row, without a commit in between, before their job fails."
+        5, ge=0, description="Workers, or their Sparks, that may be lost in a row without a commit before a job fails."
     )
     job_lease_seconds: float = Field(
         30.0, gt=0, description="Time without a sign of life after which a worker's job is given to another."

@@ -130,8 +130,12 @@ class Child:
         if hung and self._timeout is not None:
             message = f"The call did not come back within {self._timeout:g} s."
             return RangeFailedError("Timeout", message, suspect=row)
-        end = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return RangeFailedError("ProcessDied", f"The function's process ended {end}.", suspect=row)
+        return RangeFailedError("ProcessDied", f"The function's process ended {end_of(code)}.", suspect=row)
+
+
+def end_of(code: int) -> str:
+    """Return how a process ended, in words."""
+    return f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
 def refusal(report: dict[str, Any]) -> Exception:

@@ -112,7 +112,12 @@ class Deadline:
             if self._over.wait(pause):
                 break
             due = self._due
-            if due is not None and time.monotonic() > due + self._grace:
+            if due is None or time.monotonic() < due:
+                continue
+            if time.monotonic() > due + self._grace:
                 os.write(2, b"A function did not come back from a call; its process ends.\n")
                 os._exit(HUNG_EXIT)
+            if self._interrupts:
+                # The timer's signal may have come to another thread, which does not wake the one that waits.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
         faulthandler.cancel_dump_traceback_later()

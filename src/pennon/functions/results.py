@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import pyarrow as pa
@@ -77,9 +78,10 @@ def to_arrow(values: Any, data_type: pa.DataType) -> pa.Array:
 
 def _from_list(values: list[Any], data_type: pa.DataType) -> pa.Array:
     if _holds_struct(data_type):
-        values = [_as_plain(value) for value in values]
-    if pa.types.is_integer(_element_type(data_type)):
-        # Left alone, Arrow makes integers of fractions without a word.
+        values = [_as_plain(value, data_type) for value in values]
+    element = _element_type(data_type)
+    if pa.types.is_integer(element) or pa.types.is_float16(element):
+        # Left alone, Arrow makes integers of fractions without a word, and no half floats of numpy's other floats.
         with suppress(OverflowError):  # of more than 63 bits, which there is a type for
             inferred = pa.array(values)
             if inferred.type == data_type or pa.types.is_floating(_element_type(inferred.type)):
@@ -102,7 +104,8 @@ def _from_numpy(values: Any, data_type: pa.DataType) -> pa.Array:
     if array.ndim == 0:
         raise TypeError(f"The function returned {_described(values)}, not an array of values.")
     if array.ndim == 1:
-        return _whole(pa.array(array, type=data_type))
+        is_list = isinstance(array, np.ndarray) and array.dtype == object
+        return _from_list(list(array), data_type) if is_list else _whole(pa.array(array, type=data_type))
     rows, width = array.shape[:2]
     elements = array.reshape(rows * width, *array.shape[2:])
     if pa.types.is_fixed_size_list(data_type):
@@ -156,8 +159,8 @@ def _column(result: Any, target: Target) -> Any:
         if index < 0:
             raise KeyError(f"The function returned {result.type}, which has no field {target.struct_field!r}.")
         return result.flatten()[index]  # which, unlike field(), lets the nulls of the struct through
-    if isinstance(result, list):
-        return _members(result, target)
+    if isinstance(result, list) or getattr(result, "dtype", "") == "object":
+        return _members(list(result), target)
     return _reader(target)(result)
 
 
@@ -167,15 +170,22 @@ def _holds_struct(data_type: pa.DataType) -> bool:
     )
 
 
-def _as_plain(value: Any) -> Any:
-    """Return records, at any depth, as the dictionaries that Arrow makes structs of."""
+def _as_plain(value: Any, data_type: pa.DataType) -> Any:
+    """Return records, at any depth, as the dictionaries that Arrow makes structs of; refuse fractions for integers."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         value = dict(zip(value._fields, value, strict=True))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _as_plain(member) for name, member in value.items()}
-    return [_as_plain(member) for member in value] if isinstance(value, list) else value
+    if isinstance(value, Mapping) and pa.types.is_struct(data_type):
+        return {field.name: _as_plain(value[field.name], field.type) for field in data_type if field.name in value}
+    if value is not None and pa.types.is_map(data_type):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(it[0], _as_plain(it[1], data_type.item_type)) if isinstance(it, tuple) else it for it in pairs]
+    if isinstance(value, list) and hasattr(data_type, "value_type"):
+        return [_as_plain(member, data_type.value_type) for member in value]
+    if isinstance(value, Real) and pa.types.is_integer(data_type) and value % 1:
+        raise ValueError(f"The function returned {value} where {data_type} is declared.")
+    return value
 
 
 def _described(value: Any) -> str:

@@ -160,12 +160,23 @@ class Queue:
         """Give a job back, to be carried on later; a wish that was still open is granted now."""
 
         def work(connection: Connection) -> None:
-            current = jobs.lock(connection, job.id)
-            if current is None or not is_holder(current, job):
-                raise lost(job)
-            current = replace(current, counters=dict(counters))
+            current = held(connection, job, counters)
             if not self._grant(connection, current):
                 self._put_back(connection, current, state)
+
+        self._database.write(work)
+
+    def hand_over(self, job: Job, failure: Json, counters: Mapping[str, float]) -> None:
+        """Give back a job that lost what it ran on, as one that lost its worker; it fails when that is too often."""
+
+        def work(connection: Connection) -> None:
+            current = held(connection, job, counters)
+            if self._grant(connection, current):
+                return
+            if current.takeovers < self._attempts:
+                self._put_back(connection, replace(current, takeovers=current.takeovers + 1), PENDING, failure)
+            else:
+                self._end(connection, current, FAILED, failure)
 
         self._database.write(work)
 
@@ -262,11 +273,12 @@ class Queue:
             self._put_back(connection, job, PAUSED)
         return job.wish is not None
 
-    def _put_back(self, connection: Connection, job: Job, state: str) -> None:
+    def _put_back(self, connection: Connection, job: Job, state: str, failure: Json | None = None) -> None:
         now = self._now()
         jobs.put_back(connection, job, state, now, job.counters)
         kind = PAUSED if state == PAUSED else "released"
-        job_events.append(connection, job.id, kind, now, data={"worker": job.worker, "counters": job.counters})
+        data = {"worker": job.worker, "counters": job.counters, **({"failure": failure} if failure else {})}
+        job_events.append(connection, job.id, kind, now, data=data)
 
     def _end(self, connection: Connection, job: Job, state: str, failure: Json | None = None) -> None:
         now = self._now()
@@ -299,6 +311,14 @@ class Queue:
 def is_holder(current: Job, job: Job) -> bool:
     """Tell whether a job is still held by whom it was claimed by."""
     return current.state in HELD and (current.worker, current.attempt) == (job.worker, job.attempt)
+
+
+def held(connection: Connection, job: Job, counters: Mapping[str, float]) -> Job:
+    """Return a job that its worker holds, with what it counted, and that nobody else changes in this transaction."""
+    current = jobs.lock(connection, job.id)
+    if current is None or not is_holder(current, job):
+        raise lost(job)
+    return replace(current, counters=dict(counters))
 
 
 def lost(job: Job) -> LeaseLostError:

@@ -13,6 +13,7 @@ from pennon.pipeline.clusters import find_cluster
 from pennon.pipeline.environment import Environment, Shipped
 from pennon.pipeline.shelf import Shelf
 from pennon.pipeline.shipping import shipped
+from pennon.pipeline.tasks import TaskError
 
 if TYPE_CHECKING:
     from pennon.core.settings import Settings
@@ -41,11 +42,23 @@ def lend(tools: Tools, lease: Lease, name: str | None, image: str | None) -> Ite
     try:
         with tools.sessions.use(name, image, lease.check) as session:
             waiting.cancel()
-            if session.ui is not None:
-                lease.note("session", {"spark_ui": session.ui})
-            yield session
+            try:
+                if session.ui is not None:
+                    lease.note("session", {"spark_ui": session.ui})
+                yield session
+            except Exception as error:
+                loss = session.find_loss() if _is_severed(error) else None
+                if loss is None:
+                    raise
+                raise loss from error
     finally:
         waiting.cancel()
+
+
+def _is_severed(error: Exception) -> bool:
+    """Tell whether an error is of a connection, as PySpark has one to Java."""
+    kind = error.kind if isinstance(error, TaskError) else type(error).__name__
+    return kind.startswith(("Py4J", "Connection", "BrokenPipe"))
 
 
 @contextmanager

@@ -185,19 +185,21 @@ class Fragment:
                 continue
             at = start
             for batch in self._read(start, stop, self._columns(computes, keeps)):
-                for piece in self._pieces(batch) if computes else [batch]:
+                missing = results.missing[at : at + batch.num_rows]
+                for piece in self._pieces(batch, missing) if computes else [batch]:
                     if computes:
                         self._compute(at, piece, results)
                     yield results.column(at, at + piece.num_rows, piece.select(keeps) if keeps else None)
                     at += piece.num_rows
 
-    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, batch: pa.RecordBatch, missing: Mask) -> Iterator[pa.RecordBatch]:
         """Cut a batch into pieces that each take about as long to compute as a checkpoint is worth."""
-        start = 0
+        wanted, cut, start = np.flatnonzero(missing), 0, 0
         while start < batch.num_rows:
-            piece = batch.slice(start, self.pace.rows * self.sizes.threads)
-            yield piece
-            start += piece.num_rows
+            cut += self.pace.rows * self.sizes.threads
+            stop = int(wanted[cut]) if cut < len(wanted) else batch.num_rows
+            yield batch.slice(start, stop - start)
+            start = stop
 
     def _columns(self, computes: bool, keeps: list[str]) -> list[str] | dict[str, str]:
         """Return what to read: the inputs first, if they are needed, then the present content."""

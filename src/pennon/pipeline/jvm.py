@@ -7,6 +7,7 @@ without a handle: one could neither see that it died nor end it.
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import tempfile
@@ -16,10 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pennon.core.settings import ENV_PREFIX
+from pennon.functions.children import end_of
 from pennon.pipeline.patience import Check, always
 
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
+#: Between the moment a process that dies loses its connections and the one it is seen to be gone.
+_DYING_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
@@ -49,6 +53,13 @@ class Jvm:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    def find_end(self) -> str | None:
+        """Return how the process ended, in words, or none if it goes on; for those who lost the connection to it."""
+        try:
+            return end_of(self._process.wait(_DYING_SECONDS))
+        except subprocess.TimeoutExpired:
+            return None
+
     @property
     def pid(self) -> int:
         """The id of the process."""
@@ -66,8 +77,9 @@ class Jvm:
                 del os.environ[name]
 
     def kill(self) -> None:
-        """End the process at once, whatever it is about."""
-        self._process.kill()
+        """End the process at once, whatever it is about, with those it started: Java may still be one of them."""
+        if self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process: it goes when its input ends, or is made to."""
@@ -76,7 +88,7 @@ class Jvm:
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             self._process.wait()
 
     def _read_gateway(self, told: Path, check: Check) -> tuple[int, str]:

@@ -61,6 +61,10 @@ class ClusterUnavailableError(Exception):
     """Spark could not be started or reached; the message says which, and why."""
 
 
+class SparkLostError(Exception):
+    """The Java process of Spark ended while a job used it; the message says how."""
+
+
 class Session:
     """A session of Spark on a cluster."""
 
@@ -82,8 +86,17 @@ class Session:
         """Return whether Spark still answers; a Connect server that was started anew does not know the session."""
         if self._jvm is not None:
             context: Any = self.spark.sparkContext
-            return self._jvm.alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public tells)
+            with suppress(Exception):  # of one that dies this very moment
+                return self._jvm.alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public tells)
+            return False
         return attend(lambda: self.spark.conf.get(_ANY_CONF), check, seconds=self._seconds).exception() is None
+
+    def find_loss(self) -> SparkLostError | None:
+        """Return that the driver's process ended, if it did; a Connect server tells about itself."""
+        end = None if self._jvm is None else self._jvm.find_end()
+        if end is None:
+            return None
+        return SparkLostError(f"Spark's Java process ended {end}; see the worker's log, and the memory of its host.")
 
     @property
     def ui(self) -> str | None:

@@ -35,6 +35,7 @@ _CANCEL_SECONDS = 0.2
 _LONGEST_MESSAGE = 2000
 _LONGEST_TRACE = 4000
 _MARK = "pennon-task-error:"
+_DAEMON = "PENNON_PYTHON_DAEMON"
 
 
 class TaskError(Exception):
@@ -106,8 +107,7 @@ class TaskRun:
     def _run(self, plan: Callable[[], Any], count: int | None) -> None:
         try:
             with _named(self._session, self._name):
-                planned = plan()
-                answers = [] if self._cancelled.is_set() else planned.collect()
+                answers = self._collect(plan)
             self._answers = {number: json.loads(answer) for number, answer in answers}
             if self._cancelled.is_set() or (count is not None and len(self._answers) != count):
                 self._error = TasksCancelledError("The tasks were cancelled.")
@@ -115,6 +115,19 @@ class TaskRun:
             self._error = TasksCancelledError("The tasks were cancelled.") if self._cancelled.is_set() else plain(error)
         finally:
             self._ended.set()
+
+    def _collect(self, plan: Callable[[], Any]) -> list[Any]:
+        for starts_anew in (False, True):
+            planned = plan()
+            if self._cancelled.is_set():
+                break
+            try:
+                return list(planned.collect())
+            except Exception as error:
+                if starts_anew or not _lacks_daemon(error) or self._session.cluster.is_remote:
+                    raise
+            _renew_daemon(self._session)
+        return []
 
 
 def run_tasks(
@@ -211,6 +224,22 @@ def _report(error: Exception) -> str:
     trace = "".join(traceback.format_exception(error))
     told = {"type": type(error).__name__, "message": str(error)[:_LONGEST_MESSAGE], "trace": trace[-_LONGEST_TRACE:]}
     return json.dumps(told)
+
+
+def _lacks_daemon(error: Exception) -> bool:
+    """Tell whether Spark believes that a daemon runs which forks Python workers, and does not know where.
+
+    So it is for ever when the daemon dies as it starts while the task that waits for it is cancelled (Spark 4.3).
+    """
+    text = str(error)
+    return "NullPointerException" in text and "PythonWorkerFactory.createWorker" in text
+
+
+def _renew_daemon(session: Session) -> None:
+    """Have Spark start another daemon: each set of variables has its own."""
+    with _planning:
+        variables = session.spark.sparkContext.environment
+        variables[_DAEMON] = str(int(variables.get(_DAEMON, 0)) + 1)
 
 
 _planning = threading.Lock()

@@ -23,8 +23,9 @@ from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.refresh import Refresh
 from pennon.pipeline.resources import ResourcesUnavailableError
 from pennon.pipeline.rounds import JobFailedError
-from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError
+from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError, SparkLostError
 from pennon.pipeline.tasks import TaskError
+from pennon.pipeline.warming import warm_up
 
 if TYPE_CHECKING:
     from pennon.jobs.roster import Roster
@@ -94,8 +95,7 @@ class Worker:
             repeat = partial(self._repeat, name, chore, seconds)
             threading.Thread(target=repeat, name=f"pennon-worker-{name}", daemon=True).start()
         if settings.worker_warm:
-            with self._tools.sessions.use():
-                logger.info("Spark is warm")
+            self._warm()
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
             while not self.stopping.is_set():
@@ -105,6 +105,21 @@ class Worker:
                 self._rest(pause, stamp)
         self._roster.leave(me)
         self._tools.sessions.close()
+
+    def _warm(self) -> None:
+        """Start Spark before there is a job for it, unless the worker is told to stop."""
+        try:
+            with self._tools.sessions.use(check=self._check) as session:
+                warm_up(session, lambda: self.stopping.is_set() or self._tools.queue.has_work())
+                logger.info("Spark is warm")
+        except ShuttingDownError:
+            return
+        except (ClusterUnavailableError, JavaNotFoundError, TaskError) as error:
+            logger.warning("Spark is not warm, and is started with the first job: %s", error)
+
+    def _check(self) -> None:
+        if self.stopping.is_set():
+            raise ShuttingDownError
 
     def _rest(self, seconds: float, stamp: Hashable) -> None:
         """Wait for as long, or until something was written to the catalog since its stamp was taken."""
@@ -157,6 +172,9 @@ class Worker:
                 queue.release(job, "pending", lease.counters)
             except StopRequestedError as stop:
                 self._stop(job, lease, stop.wish)
+            except SparkLostError as loss:
+                logger.warning("job %s lost its Spark: %s", job.id, loss)
+                queue.hand_over(job, failure_of(loss, runner.phase), lease.counters)
             except Exception as error:
                 failure = failure_of(error, runner.phase)
                 logger.warning("job %s failed: %s", job.id, failure, exc_info=not is_expected(error))
@@ -187,7 +205,7 @@ def failure_of(error: Exception, phase: str) -> dict[str, Any]:
         kind, message, retryable = error.kind, error.message, error.kind in _PASSING
     else:
         kind, message = type(error).__name__, str(error) or type(error).__name__
-        passing = (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError)
+        passing = (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError, SparkLostError)
         retryable = isinstance(error, passing) or kind in _PASSING
     return {"phase": phase, "type": kind, "message": message, "retryable": retryable}
 

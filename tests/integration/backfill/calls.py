@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,9 +22,9 @@ def note(path: str, *keys: int) -> None:
 
 def _trial() -> str:
     """Tell calls that only try whether the function works from those that compute."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
+    # Importing Spark may take longer than a call may; where nobody has, no task runs in this very process.
+    spark = sys.modules.get("pyspark")
+    context = spark.TaskContext.get() if spark is not None else None
     group = context.getLocalProperty("spark.jobGroup.id") if context is not None else None
     return "trial " if group is not None and "preflight" in group else ""
 

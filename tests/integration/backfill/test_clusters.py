@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,18 +13,17 @@ import pytest
 
 import pennon
 from pennon.client import JobFailedError
+from tests.clients.lakes import ClientTable
+from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, tenfold
 from tests.support.server import PennonProcess
-from tests.support.spark import QUICK_DRIVER, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
+from tests.support.spark import QUICK_DRIVER, SPECULATING, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
 from tests.support.waiting import wait_until
 from tests.support.wheels import make_wheel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pennon.client import View
-    from tests.integration.backfill.calls import CallLog
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def clustered(
         "standalone": {"master": standalone.url, "conf": STANDALONE},
         "connect": {"remote": connect_server.url},
         "gpu": {"master": standalone.url, "conf": STANDALONE | WITH_GPU},
+        "speculating": {"master": standalone.url, "conf": STANDALONE | SPECULATING},
         "mute": {"master": f"spark://127.0.0.1:{silence}", "conf": QUICK_DRIVER},
         "far and mute": {"remote": f"sc://127.0.0.1:{silence}"},
     }
@@ -220,6 +222,37 @@ class TestTaskResources:
         )
         with pytest.raises(JobFailedError, match=f"asks for num_gpus 1, which the cluster {cluster!r} .*{reason}"):
             view.refresh(cluster=cluster, progress=False)
+
+
+def test_what_spark_tries_twice_at_once_is_there_once(
+    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog
+) -> None:
+    def wait_for_the_other(id: int) -> int:  # noqa: A002
+        note(log.path, id)
+        until = time.monotonic() + 120
+        while id == 0 and log.counts()[0] % 2:  # none is counted while the function is only tried
+            assert time.monotonic() < until, "there is no second attempt"
+            time.sleep(0.02)
+        return 10 * id
+
+    @pennon.chunker
+    def part(id: int) -> Iterator[int]:  # noqa: A002
+        yield wait_for_the_other(id)
+
+    sheet = new_sheet(60, fragments=6, server=clustered)
+    view = sheet.db.create_chunk_view(f"{sheet.name}_parts", sheet.name, part, columns=["id"], with_no_data=True)
+    view.refresh(cluster="speculating", progress=False)
+    assert log.counts()[0] == 2
+    assert rows_of(view) == [(number, 10 * number) for number in range(60)]
+    stored = ClientTable(sheet.lance.lake, sheet.lance.client, view.name)
+    named = {file.path for fragment in stored.open().get_fragments() for file in fragment.metadata.files}
+    files = Path(stored.location, "data")
+    # Where Spark kills a Python worker, Lance leaves a temporary file.
+    wait_until(lambda: {file.name for file in files.glob("*.lance")} == named, "what nobody needs is gone")
+    sheet.table.add_columns({"y": pennon.udf(wait_for_the_other)})
+    sheet.fill(cluster="speculating")
+    assert log.counts()[0] == 4
+    assert sheet.values() == {number: 10 * number for number in range(60)}
 
 
 @pytest.mark.parametrize("cluster", ["mute", "far and mute"])

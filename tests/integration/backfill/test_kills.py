@@ -1,7 +1,8 @@
-"""A backfill goes on where it was after its worker, or the whole server, was killed."""
+"""A backfill goes on where it was after its Spark, its worker, or the whole server was killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pennon
+from tests.chaos.spark_processes import javas_of
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, slow
@@ -20,6 +22,8 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pennon.client import Job
 
 ENV = {**WORKER, "PENNON_JOB_LEASE_SECONDS": "4"}
 FRAGMENTS, SIZE, BATCH = 4, 20, 5
@@ -63,8 +67,8 @@ def begin(new_sheet: NewSheet, log: CallLog, server: PennonProcess, *, again: bo
     return sheet, job.id
 
 
-def check(sheet: Sheet, server: PennonProcess, job_id: str) -> None:
-    """Insist that the job ends well, and repeated no more than the batch that each task was at."""
+def check(sheet: Sheet, server: PennonProcess, job_id: str, event: str = "taken_over") -> Job:
+    """Insist that the job ends well after an event, and repeated no more than the batch that each task was at."""
     job = ended(pennon.connect(server.url).job(job_id))
     assert job.state == "done", job.failure
     assert sheet.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
@@ -73,9 +77,22 @@ def check(sheet: Sheet, server: PennonProcess, job_id: str) -> None:
     assert set(calls) == set(range(FRAGMENTS * SIZE))
     assert len(calls) - len(set(calls)) <= 2 * BATCH
     kinds = job.events()["kind"].to_pylist()
-    assert "taken_over" in kinds
+    assert event in kinds
     assert kinds.count("committed") == FRAGMENTS
     assert sheet.checkpoints() == []
+    return job
+
+
+def test_a_killed_spark_is_replaced_and_its_job_goes_on(
+    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+) -> None:
+    sheet, job_id = begin(new_sheet, log, mortal, again=False)
+    for java in javas_of(mortal.pid):
+        os.kill(java, signal.SIGKILL)
+    job = check(sheet, mortal, job_id, "released")
+    (told,) = (json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "released")
+    assert told["failure"]["type"] == "SparkLostError"
+    assert told["failure"]["message"].startswith("Spark's Java process ended by signal SIGKILL")
 
 
 def test_a_killed_worker_is_replaced_and_its_job_goes_on(

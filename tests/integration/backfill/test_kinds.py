@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -200,6 +200,24 @@ TYPES: list[tuple[str, pa.DataType, Any]] = [
     ("large", pa.large_string(), "tea"),
     ("digest", pa.binary(3), b"tea"),
     ("records", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])), [{"a": 1, "b": ["x", None]}]),
+    ("map", pa.map_(pa.string(), pa.struct([("a", pa.int64())])), [("x", {"a": None}), ("y", None)]),
+]
+#: More of them, which are filled together.
+MORE_TYPES: list[tuple[str, pa.DataType, Any]] = [
+    *(case for case in TYPES if case[0] != "struct"),
+    ("halves", pa.list_(pa.float16(), 3), [1.0, 2.0, 3.5]),
+    ("vectors", pa.list_(pa.list_(pa.float32(), 2), 2), [[1.0, 2.0], [3.0, 4.0]]),
+    ("maps", pa.list_(pa.map_(pa.string(), pa.int64())), [[("x", 1)], None]),
+    ("nested", pa.struct([("a", pa.int64()), ("t", pa.struct([("u", pa.string())]))]), {"a": None, "t": {"u": "x"}}),
+    ("hollow", pa.struct([("a", pa.int64()), ("t", pa.struct([("u", pa.string())]))]), {"a": 1, "t": None}),
+    ("lists", pa.large_list(pa.list_(pa.large_binary())), [[b"x", None], None, []]),
+    ("numbers", pa.dictionary(pa.int8(), pa.int64()), 7),
+    ("berlin", pa.timestamp("ns", "Europe/Berlin"), WHEN),
+    ("wide", pa.decimal256(60, 10), Decimal("1.5000000000")),
+    ("date", pa.date64(), WHEN.date()),
+    ("time", pa.time64("ns"), WHEN.time()),
+    ("duration", pa.duration("ms"), timedelta(seconds=3)),
+    ("nothing", pa.null(), None),
 ]
 
 
@@ -220,6 +238,44 @@ def test_values_of_every_type_are_kept(new_sheet: NewSheet, kind: pa.DataType, v
     assert sheet.values() == {number: expected if number % 2 else None for number in range(6)}
     sheet.compact()
     assert sheet.state() == (6, 0, 0, 0)
+
+
+class Constants:
+    """A function with state whose results have all types."""
+
+    def setup(self) -> None:
+        self.values = {name: value for name, _, value in MORE_TYPES}
+
+    def __call__(self, id: int) -> dict[str, Any] | None:  # noqa: A002
+        return self.values if id % 2 else None
+
+
+def constants_of_rows(id: int) -> dict[str, Any] | None:  # noqa: A002
+    return {name: value for name, _, value in MORE_TYPES} if id % 2 else None
+
+
+def constants_of_batch(id: pa.Array) -> dict[str, pa.Array]:  # noqa: A002
+    return {
+        name: pa.array([value if key % 2 else None for key in id.to_pylist()], kind) for name, kind, value in MORE_TYPES
+    }
+
+
+def constants_of_record_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(constants_of_batch(batch["id"]))
+
+
+@pytest.mark.parametrize("plain", [constants_of_rows, constants_of_batch, constants_of_record_batch, Constants])
+def test_functions_of_every_kind_fill_columns_of_every_type(new_sheet: NewSheet, plain: Any) -> None:
+    kind = pa.struct([(name, kind) for name, kind, _ in MORE_TYPES])
+    sheet = new_sheet(6, 2)
+    sheet.table.add_columns({tuple(kind.names): pennon.udf(data_type=kind, input_columns=["id"])(plain)})
+    sheet.fill("map", where="id < 4")
+    sheet.fill("map")
+    found = sheet.open().to_table(columns=["id", *kind.names])
+    assert [found.schema.field(name).type for name in kind.names] == [kind.field(name).type for name in kind.names]
+    expected = {name: value for name, _, value in MORE_TYPES}
+    for row in found.to_pylist():
+        assert row == {"id": row["id"]} | (expected if row["id"] % 2 else dict.fromkeys(expected))
 
 
 def test_a_function_without_inputs_is_called_for_each_row(new_sheet: NewSheet) -> None:

@@ -13,6 +13,7 @@ import pennon
 from tests.integration.backfill.sheets import new_name
 
 if TYPE_CHECKING:
+    from tests.integration.backfill.conftest import NewSheet
     from tests.support.server import PennonProcess
 
 MEGABYTE = 1024 * 1024
@@ -46,6 +47,17 @@ def large_rows(spark_server: PennonProcess) -> str:
         else:
             db.create_table(name, table)
     return name
+
+
+def test_a_job_tells_the_memory_that_its_function_takes(new_sheet: NewSheet) -> None:
+    def weigh(x: int) -> int:
+        return len(bytes([x % 256]) * (256 * MEGABYTE))
+
+    sheet = new_sheet(2)
+    sheet.table.add_columns({"heavy": pennon.udf(weigh), "light": pennon.computed("x + 1")})
+    heavy, light = (sheet.table.backfill(column, progress=False) for column in ("heavy", "light"))
+    assert heavy.counters["peak_memory_bytes"] > 256 * MEGABYTE
+    assert 0 < light.counters["peak_memory_bytes"] < heavy.counters["peak_memory_bytes"] - 128 * MEGABYTE
 
 
 def test_wide_inputs_are_read_a_few_at_a_time(spark_server: PennonProcess, large_rows: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import time
 from datetime import datetime
@@ -75,6 +76,18 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return sheet
 
 
+def test_a_column_whose_values_lance_cannot_store_is_refused(shared: Sheet, rest: RestClient) -> None:
+    function = tenfold(shared.log)
+    virtual = {"input_columns": ["id", "x"], "image": "", "udf": base64.b64encode(function.pack()).decode()}
+    virtual |= {"udf_name": "f", "udf_version": "1"}
+    hollow = {"type": "list", "fields": [{"name": "item", "type": {"type": "struct", "fields": []}, "nullable": True}]}
+    outputs = [{"column": "w", "struct_field": "", "data_type": hollow, "nullable": True}]
+    body = {"new_columns": [{"name": "w", "virtual_column": virtual | {"outputs": outputs}}]}
+    answer = rest.post(f"{shared.route}/add_columns", body, expect=400)
+    assert (answer["code"], "struct without fields" in answer["error"]) == (20, True)
+    assert "w" not in shared.open().schema.names
+
+
 def test_a_plan_is_told_and_nothing_done(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
     sheet = new_sheet(40, 4)
     sheet.table.add_columns({"y": tenfold(log), "z": slow(log, 0.0, batch_size=4)})
@@ -86,6 +99,24 @@ def test_a_plan_is_told_and_nothing_done(new_sheet: NewSheet, log: CallLog, rest
     assert sheet.db.jobs(table=sheet.name) == []
     assert log.counts() == {}
     assert sheet.checkpoints() == []
+
+
+def test_a_plan_is_what_the_job_does(new_sheet: NewSheet, log: CallLog) -> None:
+    path = log.path
+
+    @pennon.udf(data_type=pa.int64(), batch_size=4)
+    def multiply(id: pa.Array, x: pa.Array) -> pa.Array:  # noqa: A002
+        note(path, id[0].as_py())  # once a call
+        return pa.array([number * 10 for number in x.to_pylist()], pa.int64())
+
+    sheet = new_sheet(40, 4)
+    sheet.table.add_columns({"y": multiply})
+    sheet.fill(where="id in (2, 3, 25)")
+    plan = sheet.table.backfill("y", dry_run=True, num_frags=3)
+    log.new()
+    job = sheet.table.backfill("y", progress=False, num_frags=3)
+    done = (job.counters["rows_committed"], job.counters["fragments_committed"], len(log.new()))
+    assert done == (plan.rows, plan.fragments, plan.udf_calls) == (27, 3, 8)
 
 
 def chain(sheet: Sheet, log: CallLog) -> None:

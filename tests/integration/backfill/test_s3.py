@@ -6,24 +6,18 @@ from typing import TYPE_CHECKING
 
 import pennon
 from pennon.functions import ErrorPolicy
-from tests.clients.lakes import Lake, s3_arguments
 from tests.integration.backfill.calls import CallLog
 from tests.integration.backfill.sheets import Sheet, failing_on, new_name, rows, slow
-from tests.support.spark import WORKER
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import StartPennon
-    from tests.support.s3 import S3Root, S3Server
+    from tests.clients.lakes import Lake
 
 
-def test_columns_are_filled_on_object_storage(
-    start_pennon: StartPennon, postgres_url: str, s3_server: S3Server, s3_root: S3Root, log: CallLog
-) -> None:
-    server = start_pennon("--database", postgres_url, *s3_arguments(s3_root), env=WORKER)
-    db, lake, name = pennon.connect(server.url), Lake(server, s3_root.options, s3_server), new_name()
+def test_columns_are_filled_on_object_storage(distant_lake: Lake, log: CallLog) -> None:
+    db, name = pennon.connect(distant_lake.url), new_name()
     db.create_table(name, rows(0, 20))
-    sheet = Sheet(db, lake, lake.connect(), log, name)
+    sheet = Sheet(db, distant_lake, distant_lake.connect(), log, name)
     sheet.add(20, 40)
     sheet.table.add_columns({"y": failing_on(log, [7], ErrorPolicy.skip()), "z": slow(log, 0.2, batch_size=5)})
     assert sheet.fill() == list(range(40))
@@ -42,4 +36,4 @@ def test_columns_are_filled_on_object_storage(
     assert set(numbers) == set(range(45)) - {12}
     assert sheet.values("z") == {key: number * 10 for key, number in numbers.items()}
     assert sheet.state("z") == (44, 0, 0, 0)
-    assert not [path for path in lake.read(sheet.lance.location) if path.startswith("_checkpoints")]
+    assert not [path for path in distant_lake.read(sheet.lance.location) if path.startswith("_checkpoints")]

@@ -6,15 +6,19 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
-from pennon.cli.main import main
 from pennon.core.caller import Role
 from tests.integration.jobs.servers import ALONE, JobServer
+from tests.support.command import runner
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pennon.catalog.jobs import Job
     from tests.conftest import StartPennon
 
@@ -24,10 +28,9 @@ COUNTERS = {"rows_planned": 1000, "rows_computed": 1000, "rows_failed": 10, "fra
 
 def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
     """Start the command in the background."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
     return subprocess.Popen(
         [sys.executable, "-m", "pennon.cli.main", "jobs", *arguments],
-        env={**inherited, "COLUMNS": "400", **env},
+        env={**os.environ, "COLUMNS": "400", **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -42,25 +45,17 @@ class Pennon(Protocol):
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pennon:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Pennon:
     """A function that runs the command in this process, which is much faster than in one of its own."""
-    for name in [name for name in os.environ if name.startswith("PENNON_")]:
-        monkeypatch.delenv(name)
+    plain = runner(monkeypatch, capsys, tmp_path)
 
     def call(*arguments: str, expect: int = 0, **env: str) -> tuple[str, str]:
         with monkeypatch.context() as patch:
-            patch.setattr("sys.argv", ["pennon", "jobs", *arguments])
             for name, value in env.items():
                 patch.setenv(name, value)
-            capsys.readouterr()
-            try:
-                main()
-                code: Any = 0
-            except SystemExit as ended:
-                code = ended.code or 0
-        said = capsys.readouterr()
-        assert code == expect, said
-        return said.out, said.err
+            ended = plain("jobs", *arguments)
+        assert ended.code == expect, ended
+        return ended.stdout, ended.stderr
 
     return call
 
@@ -126,6 +121,47 @@ def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job,
         stdout, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == code
     assert stdout.strip() == (state if failure is None else f"{state}: seven is too many")
+
+
+def test_watching_in_a_terminal_draws_a_bar(embedded: JobServer, job: Job) -> None:
+    embedded.queue.resume(job.id)
+    held = embedded.hold(job)
+    terminal, far_end = os.openpty()
+    command = [sys.executable, "-m", "pennon.cli.main", "jobs", "watch", job.id, "--url", embedded.url]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "COLUMNS": "120", "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=far_end,
+        stderr=far_end,
+    )
+    os.close(far_end)
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        assert "running" in _read_until(screen, "rows")
+        embedded.queue.heartbeat(held, 600, COUNTERS | {"rows_computed": 400})
+        assert "━" in _read_until(screen, "400/1,000 rows")
+        embedded.queue.finish(held, "done", counters=COUNTERS)
+        _read_until(screen, "1,000/1,000 rows")
+        assert process.wait(SECONDS) == 0
+
+
+def _read_until(screen: IO[bytes], text: str) -> str:
+    """Return what is drawn until a text is."""
+    drawn = b""
+    while text.encode() not in drawn:
+        drawn += screen.read(1024)
+    return drawn.decode(errors="replace")
+
+
+def test_waiting_in_a_notebook_draws_a_bar(embedded: JobServer, job: Job) -> None:
+    embedded.queue.resume(job.id)
+    embedded.queue.finish(embedded.hold(job), "done", counters=COUNTERS)
+    source = f"import pennon; pennon.connect({embedded.url!r}).job({job.id!r}).wait()"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
+    shown = json.dumps(notebook.cells[0].outputs, ensure_ascii=False)
+    assert "━" in shown
+    assert "1,000/1,000 rows" in shown
 
 
 def test_watching_a_job_that_has_ended_gives_its_result_to_scripts(run: Pennon, embedded: JobServer, job: Job) -> None:

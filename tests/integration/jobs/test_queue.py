@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +232,21 @@ class TestLeases:
         assert workshop.claim("w9").id == job.id
         workshop.close()
 
+    def test_a_job_whose_worker_loses_its_spark_goes_on_or_fails_with_the_reason(self, catalog_url: str) -> None:
+        workshop = Workshop(catalog_url, attempts=2)
+        job = workshop.submit()
+        failure = {"phase": "compute", "type": "SparkLostError", "message": "It ended.", "retryable": True}
+        for number in range(2):
+            workshop.queue.hand_over(workshop.claim(), failure, {"rows_computed": number})
+            waiting = workshop.find(job)
+            assert (waiting.state, waiting.takeovers) == ("pending", number + 1)
+            assert waiting.counters == {"rows_computed": number}
+        assert workshop.events(job)[-1].data["failure"] == failure
+        workshop.queue.hand_over(workshop.claim(), failure, {})
+        ended = workshop.find(job)
+        workshop.close()
+        assert (ended.state, ended.failure) == ("failed", failure)
+
     def test_a_job_given_back_is_claimed_anew_and_no_takeover(self, workshop: Workshop) -> None:
         workshop.submit()
         for number in range(1, 9):
@@ -281,14 +297,11 @@ class TestGuard:
             workshop.submit(f"c{number}")
             job = workshop.claim()
 
-            def commit_until_stopped(job: Job = job) -> int:
-                for made in range(1000):
-                    try:
+            def commit_until_stopped(job: Job = job) -> None:
+                with suppress(StopRequestedError):
+                    while True:
                         workshop.commit(job)
                         workshop.queue.resume_running(job)
-                    except StopRequestedError:
-                        return made
-                raise AssertionError("it was never asked to stop")
 
             with ThreadPoolExecutor(1) as pool:
                 committing = pool.submit(commit_until_stopped)

@@ -1,14 +1,24 @@
-"""A worker without work: it rests, and is up when there is some."""
+"""A worker without work: it rests, is up when there is some, and leaves when it is told to."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pennon.catalog import open_database
 from pennon.catalog.jobs import FAILED
+from pennon.catalog.schema import migrate
+from pennon.core.settings import load_settings
 from pennon.jobs.roster import Roster
+from tests.chaos.spark_processes import is_running, javas_of
 from tests.integration.jobs.servers import LEASE, JobServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import SECONDS, wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
@@ -27,3 +37,29 @@ def test_a_job_wakes_a_worker_that_would_rest_for_an_hour(start_pennon: StartPen
             return found is not None and found.state == FAILED  # for it names no function
 
         wait_until(ended, "the job was taken")
+
+
+@pytest.mark.parametrize(("command", "ending"), [("serve", signal.SIGTERM), ("worker", signal.SIGINT)])
+def test_a_worker_can_be_stopped_while_it_starts_spark(
+    tmp_path: Path, silence: int, command: str, ending: signal.Signals
+) -> None:
+    with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
+        migrate(database)
+    flags = ["--worker-warm", "--spark-master", f"spark://127.0.0.1:{silence}"]  # which never has it warm
+    flags += ["--port", "0", "--processes", "1"] if command == "serve" else []
+    running = subprocess.Popen(
+        [sys.executable, "-m", "pennon.cli.main", command, str(tmp_path), *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        javas = wait_until(lambda: javas_of(running.pid), "Java was started")
+        running.send_signal(ending)
+        _, said = running.communicate(timeout=SECONDS)
+    finally:
+        running.kill()
+    assert (running.returncode, "Traceback" in said) == (0, False)
+    wait_until(lambda: not any(map(is_running, javas)), "Java ended")
+    with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
+        assert Roster(database, 3600).alive() == []  # who is killed does not sign off

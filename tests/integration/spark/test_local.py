@@ -19,6 +19,7 @@ from pennon.pipeline.session import Session
 from pennon.pipeline.shelf import Shelf
 from pennon.pipeline.shipping import shipped
 from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
+from pennon.pipeline.warming import warm_up
 from tests.integration.spark.running import run
 
 if TYPE_CHECKING:
@@ -43,6 +44,42 @@ def test_a_worker_that_always_dies_fails_its_run_and_no_other(session: Session) 
         run(session, die)
     assert raised.value.kind == "PythonWorkerDied"
     assert run(session, lambda number: {"number": number}) == [{"number": 0}]
+
+
+def test_spark_is_warmed_up_until_somebody_wants_it(session: Session) -> None:
+    asked = 0
+
+    def is_wanted() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == wanted_at
+
+    for wanted_at in (1, 2):
+        asked = 0
+        warm_up(session, is_wanted)
+        assert asked == wanted_at
+    asked, wanted_at = 0, -1
+    warm_up(session, is_wanted)
+    assert asked > 2
+    assert run(session, lambda number: {"number": number}) == [{"number": 0}]
+
+
+def test_spark_gets_another_daemon_when_it_lost_track_of_its_own(session: Session) -> None:
+    run(session, lambda _: {})
+    jvm: Any = session.spark.sparkContext._jvm
+
+    def private(kind: str, name: str) -> Any:
+        field = jvm.java.lang.Class.forName(f"org.apache.spark.{kind}").getDeclaredField(name)
+        field.setAccessible(True)
+        return field
+
+    environment = private("SparkEnv$", "env").get(private("SparkEnv$", "MODULE$").get(None))
+    factories = private("SparkEnv", "pythonWorkers").get(environment).valuesIterator()
+    while factories.hasNext():
+        factory = factories.next()
+        private("api.python.PythonWorkerFactory", "daemonSockPath").set(factory, None)
+        factory.idleWorkers().clear()
+    assert run(session, lambda number: {"number": number}, 2) == [{"number": 0}, {"number": 1}]
 
 
 def test_a_run_can_be_cancelled_before_it_reached_spark(session: Session) -> None:

@@ -80,6 +80,15 @@ def test_a_call_that_swallows_the_first_ring_hears_the_next() -> None:
         deadline.limit(deaf)()
 
 
+def test_a_call_whose_ring_was_lost_is_interrupted_all_the_same() -> None:
+    def lose_the_ring() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(60)
+
+    with Deadline(0.05, grace=60) as deadline, pytest.raises(CallTimedOut):
+        deadline.limit(lose_the_ring)()
+
+
 def test_without_a_limit_nothing_is_wrapped() -> None:
     with Deadline(None, grace=1) as deadline:
         assert deadline.limit(len) is len

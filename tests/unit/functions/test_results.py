@@ -88,6 +88,17 @@ def test_numbers_of_64_bits_need_no_sign() -> None:
     assert to_arrow([2**64 - 1, None, 0], pa.uint64()).to_pylist() == [2**64 - 1, None, 0]
 
 
+@pytest.mark.parametrize("values", [[{"x": 1, "y": None}, None], [[("x", 1.0), ("y", None)], None]], ids=repr)
+def test_mappings_and_pairs_become_maps(values: list[Any]) -> None:
+    assert to_arrow(values, pa.map_(pa.string(), pa.int64())).to_pylist() == [[("x", 1), ("y", None)], None]
+
+
+def test_floats_of_any_size_become_half_floats() -> None:
+    assert to_arrow([np.float32(1.5), None, 2], pa.float16()).to_pylist() == [1.5, None, 2]
+    vectors = [np.array([1.5, 2], "f4"), None]
+    assert to_arrow(vectors, pa.list_(pa.float16(), 2)).to_pylist() == [[1.5, 2], None]
+
+
 def test_vectors_of_single_rows_become_lists() -> None:
     rows = [np.array([1.0, 2.0]), None, [3, 4]]
     values = Results([Target(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
@@ -112,6 +123,11 @@ def test_vectors_of_single_rows_become_lists() -> None:
         (["x"], pa.int64(), "x"),
         (pa.array(["x"]), pa.int64(), "x"),
         (np.array([1.5]), pa.int32(), "1.5"),
+        (np.array([1.5, None], dtype=object), pa.int32(), "1.5"),
+        ([{"a": 1.5}], pa.struct({"a": pa.int64()}), "1.5 where int64"),
+        ([[Pair(np.float32(1.5), None)]], pa.list_(pa.struct({"a": pa.int8()})), "1.5 where int8"),
+        ([{"x": 1.5}], pa.map_(pa.string(), pa.int64()), "1.5 where int64"),
+        ([[("x", 1.5)]], pa.map_(pa.string(), pa.int64()), "1.5 where int64"),
     ],
 )
 def test_a_result_of_a_wrong_type_says_so(values: Any, data_type: pa.DataType, said: str) -> None:
@@ -148,6 +164,7 @@ def test_the_fields_of_a_row_become_columns(rows: list[Any]) -> None:
         (pa.array([1, 2]), ["x", None]),
         [Pair(1, "x"), Pair(2, None)],
         [(1, "x"), {"a": 2, "b": None}],
+        np.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}], dtype=object),
         pd.DataFrame({"a": [1, 2], "b": ["x", None]}),
     ],
     ids=lambda result: type(result).__name__,

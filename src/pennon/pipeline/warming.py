@@ -1,0 +1,43 @@
+"""Making Spark warm, so that the first jobs take no longer than others.
+
+Executors import this module: nothing of Lance is imported before a Python worker forked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pennon.pipeline.driving import task_count
+from pennon.pipeline.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pennon.pipeline.session import Session
+
+#: After so many runs of tasks Java has loaded what they take, and compiled the most of it.
+_ROUNDS = 8
+_LOOK_SECONDS = 0.05
+
+
+def warm_up(session: Session, is_wanted: Callable[[], bool]) -> None:
+    """Run tasks that do nothing on all cores of this machine, for as long as nobody else wants to run some.
+
+    On a cluster it would be for others to pay.
+    """
+    for _ in range(_ROUNDS if session.cluster.is_local else 0):
+        if is_wanted():
+            return
+        run = run_tasks(session, _load, task_count(session, None), group="warm-up")
+        while not run.wait(_LOOK_SECONDS):
+            if is_wanted():
+                return
+        run.results()
+
+
+def _load(number: int) -> dict[str, Any]:  # noqa: ARG001 (they are all the same)
+    """Import what the tasks of jobs do."""
+    import pennon.pipeline.computing
+    import pennon.pipeline.fragments  # noqa: F401
+
+    return {}
