@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,10 +65,20 @@ def field_to_json(field: pa.Field) -> Json:
     answer: Json = {"name": field.name, "nullable": field.nullable, "type": type_to_json(field.type)}
     metadata = text_map(field.metadata)
     if isinstance(field.type, pa.BaseExtensionType):
-        metadata.setdefault("ARROW:extension:name", field.type.extension_name)
+        metadata = {**_extension_metadata(field.type), **metadata}
     if metadata:
         answer["metadata"] = metadata
     return answer
+
+
+def _extension_metadata(kind: pa.BaseExtensionType) -> dict[str, str]:
+    """Return what names an extension type; Arrow keeps the parameters of those that it knows to itself."""
+    named = {"ARROW:extension:name": kind.extension_name}
+    if isinstance(kind, pa.FixedShapeTensorType):
+        parameters = {"shape": kind.shape, "dim_names": kind.dim_names, "permutation": kind.permutation}
+        given = {name: value for name, value in parameters.items() if value is not None}
+        named["ARROW:extension:metadata"] = json.dumps(given)
+    return named
 
 
 def type_to_json(kind: pa.DataType) -> Json:

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
+from pennon.lake.arrow_types import holds, without_views
+
 _PIECE_BYTES = 8 * 1024 * 1024
-_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 class Body(Protocol):
@@ -70,8 +71,10 @@ class ArrowSource:
         self._file = _Joined(head, body)
         self._reader = self._open(self._file)
         #: What Lance is given: it stores views as what they are views of.
-        self.schema: pa.Schema = _without_views(self._reader.schema)
-        self._wide = [index for index, field in enumerate(self.schema) if _holds_decimal(field.type)]
+        self.schema: pa.Schema = without_views(self._reader.schema)
+        types = zip(self._reader.schema.types, self.schema.types, strict=True)
+        self._views = [index for index, (given, stored) in enumerate(types) if given != stored]
+        self._wide = [index for index, field in enumerate(self.schema) if holds(pa.types.is_decimal, field.type)]
 
     def table(self) -> pa.Table:
         """Return all batches as one table."""
@@ -106,11 +109,16 @@ class ArrowSource:
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            fitting = batch if batch.schema.types == self.schema.types else batch.cast(self.schema)
-            yield from _pieces(self._realigned(fitting))
+            yield from _pieces(self._realigned(self._without_views(batch)))
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
         if self._file.fell_short or self._file.read(1):
             raise _corrupt()
+
+    def _without_views(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for index in self._views:
+            field = self.schema.field(index)
+            batch = batch.set_column(index, field, batch.column(index).cast(field.type))
+        return batch
 
     def _realigned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Copy decimals to where Lance can read them: it needs 16 bytes of alignment where Arrow grants 8."""
@@ -126,19 +134,6 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = max(batch.num_rows * _PIECE_BYTES // max(batch.nbytes, 1), 1)
     for start in range(0, max(batch.num_rows, 1), rows):
         yield batch.slice(start, rows)
-
-
-def _without_views(schema: pa.Schema) -> pa.Schema:
-    for index, field in enumerate(schema):
-        if field.type in _VIEWS:
-            schema = schema.set(index, field.with_type(_VIEWS[field.type]))
-    return schema
-
-
-def _holds_decimal(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_decimal(kind.storage_type)
-    return bool(pa.types.is_decimal(kind)) or any(_holds_decimal(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _corrupt() -> InvalidInputError:

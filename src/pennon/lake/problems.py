@@ -98,7 +98,8 @@ def plain(message: str) -> str:
 
 def translate(error: BaseException) -> LanceNamespaceError | None:
     """Return the protocol's error for what Lance raised; none when it is not about the request."""
-    message = str(error)
+    texts = [part for part in error.args if isinstance(part, str)]
+    message = "".join(texts) if 1 < len(texts) == len(error.args) else str(error)  # pylance cuts some in two
     for pattern, make in _RULES:
         match = pattern.search(message)
         if match is not None:

@@ -55,7 +55,8 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     dataset, limit = handle.dataset, _limit(query.k)
     if not near or not _is_plain(query) or limit == 0:
         with typed_errors():
-            return build_scanner(dataset, query).to_reader()
+            reader = build_scanner(dataset, query).to_reader()
+        return _without_row_ids(reader) if _sorts_by_others(query) else reader
     if asks_for_few_rows(query) and _names_columns(handle.head, query):
         places = _places(query)
         if handle.head.holds(places):
@@ -102,7 +103,7 @@ def build_scanner(dataset: Any, query: Query) -> Any:
         "filter": query.filter or None,
         "columns": _columns(dataset, query),
         "offset": query.offset or None,
-        "with_row_id": query.with_row_id,
+        "with_row_id": query.with_row_id or _sorts_by_others(query),
         "io_buffer_size": _IO_BUFFER_BYTES,
     }
     if query.fast_search:
@@ -123,6 +124,18 @@ def build_scanner(dataset: Any, query: Query) -> Any:
         options["prefilter"] = query.prefilter
     with typed_errors():
         return dataset.scanner(**options)
+
+
+def _sorts_by_others(query: Query) -> bool:
+    """Tell whether rows are sorted by what the answer lacks: Lance then needs row ids, and asks for none by itself."""
+    if query.with_row_id or query.columns is None or "_rowid" in query.columns:
+        return False
+    return any(name not in query.columns for name, _, _ in query.order_by)
+
+
+def _without_row_ids(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    schema = reader.schema.remove(reader.schema.get_field_index("_rowid"))
+    return pa.RecordBatchReader.from_batches(schema, (batch.drop_columns(["_rowid"]) for batch in reader))
 
 
 def _is_plain(query: Query) -> bool:

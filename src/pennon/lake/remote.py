@@ -48,10 +48,18 @@ _STORE_OPTIONS = {
             "storage_account_name",
             "storage_sas_key",
             "storage_token",
+            "storage_use_emulator",
             "tenant_id",
-            "use_emulator",
         }
     ),
+}
+#: Shorter names of Azure options, which Lance takes, too.
+_ALIASES = {
+    "account_key": "storage_account_key",
+    "account_name": "storage_account_name",
+    "sas_key": "storage_sas_key",
+    "sas_token": "storage_sas_key",
+    "use_emulator": "storage_use_emulator",
 }
 
 
@@ -137,6 +145,7 @@ def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, st
     client: dict[str, Any] = {}
     for key, value in options.items():
         plain = key.lower().removeprefix(prefix)
+        plain = _ALIASES.get(plain, plain)
         if plain in _CLIENT_OPTIONS:
             client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
         elif plain in _STORE_OPTIONS[prefix]:

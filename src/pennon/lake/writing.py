@@ -20,6 +20,7 @@ from lance_namespace.errors import (
 
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
+from pennon.lake.arrow_types import check_type
 from pennon.lake.lanes import Lanes
 from pennon.lake.layout import branch_folder
 from pennon.lake.problems import typed_errors
@@ -38,8 +39,6 @@ Note = Callable[["Connection"], str]
 _RESERVED_COLUMNS = frozenset(
     {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
-#: Arrow hands types that are nested deeper than 64 levels to nobody.
-_DEEPEST = 60
 #: A file is closed at this size, so that a fragment stays a good unit of work.
 _FILE_BYTES = 1024 * 1024 * 1024
 
@@ -84,13 +83,11 @@ class Writer:
         check_schema(source.schema)
         committer = self._datasets.committer(table, note)
         with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True), typed_errors():
-            fragments = self._write_files(table.location, source, "create")
+            operation = self._write_files(table.location, source, "create")
             try:
-                dataset = self._commit(
-                    table.location, lance.LanceOperation.Overwrite(source.schema, fragments), 0, committer
-                )
+                dataset = self._commit(table.location, operation, 0, committer)
             except BaseException:
-                self._discard(table, "", fragments, committer)
+                self._discard(table, "", operation.fragments, committer)
                 raise
         return Written(dataset.version, committer.transaction_id, source.rows)
 
@@ -106,18 +103,16 @@ class Writer:
             )
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            fragments = self._write_files(dataset, source, "append")
-        operation = lance.LanceOperation.Append(fragments)
-        return self._commit_files(table, branch, note, fragments, source, operation, dataset.version)
+            operation = self._write_files(dataset, source, "append")
+        return self._commit_files(table, branch, note, source, operation, dataset.version)
 
     def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Replace all rows and the schema by those of the source, as a new version."""
         check_schema(source.schema)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            fragments = self._write_files(dataset, source, "overwrite")
-        operation = lance.LanceOperation.Overwrite(source.schema, fragments)
-        return self._commit_files(table, branch, note, fragments, source, operation)
+            operation = self._write_files(dataset, source, "overwrite")
+        return self._commit_files(table, branch, note, source, operation)
 
     def change(
         self, table: Table, branch: str, note: Note, work: Callable[[Any], Result], *, alone: bool = False
@@ -184,9 +179,12 @@ class Writer:
 
     def write_part(self, table: Table, branch: str, source: ArrowSource, *, overwrite: bool) -> tuple[list[Any], int]:
         """Write the files of a part of an upload, without committing them; also returns the version they fit."""
+        if overwrite:
+            check_schema(source.schema)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            return self._write_files(dataset, source, "overwrite" if overwrite else "append"), dataset.version
+            operation = self._write_files(dataset, source, "overwrite" if overwrite else "append")
+        return operation.fragments, dataset.version
 
     def commit_parts(self, table: Table, branch: str, plan: Callable[[], Parts], note: Note) -> Written:
         """Commit files that were written as parts of an upload, for a version where that matters."""
@@ -260,9 +258,10 @@ class Writer:
                 groups += [(schema, [index]) for index in members if len(members) > 1]
         return outcomes, fragments
 
-    def _write_files(self, target: Any, source: ArrowSource, mode: str) -> list[Any]:
+    def _write_files(self, target: Any, source: ArrowSource, mode: str) -> Any:
+        """Write the files of a source and return the operation that commits them; it has the schema as Lance has it."""
         with typed_errors():
-            fragments: list[Any] = write_fragments(
+            transaction = write_fragments(
                 source.reader(),
                 target,
                 schema=source.schema,
@@ -270,18 +269,18 @@ class Writer:
                 max_bytes_per_file=_FILE_BYTES,
                 storage_options=self._places.options or None,
                 enable_stable_row_ids=mode == "create",
+                return_transaction=True,
             )
-        written = sum(fragment.physical_rows for fragment in fragments)
+        written = sum(fragment.physical_rows for fragment in transaction.operation.fragments)
         if written != source.rows:
             raise InternalError(f"{source.rows} rows came in, but {written} were written; nothing was committed.")
-        return fragments
+        return transaction.operation
 
     def _commit_files(
         self,
         table: Table,
         branch: str,
         note: Note,
-        fragments: list[Any],
         source: ArrowSource,
         operation: Any,
         read_version: int | None = None,
@@ -294,7 +293,7 @@ class Writer:
                 with self._truthful(table, committer, source), typed_errors():
                     done = self._commit(dataset, operation, read_version or dataset.version, committer)
         except BaseException:
-            self._discard(table, branch, fragments, committer)
+            self._discard(table, branch, operation.fragments, committer)
             raise
         return Written(done.version, committer.transaction_id or self._database.write(note), source.rows)
 
@@ -323,7 +322,10 @@ class Writer:
         home = branch_folder(branch)
         for fragment in fragments:
             for file in fragment.files:
-                folder.remove(f"{home}data/{file.path}")
+                path = f"{home}data/{file.path}"
+                blobs = list(folder.files(path.removesuffix(".lance")))  # those that are too large for the file itself
+                for name in [path, *(blob.path for blob in blobs)]:
+                    folder.remove(name)
 
     @contextmanager
     def _truthful(
@@ -346,15 +348,10 @@ class Writer:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse columns that Lance could write but not read again."""
+    """Refuse columns that Lance could not write, or write but not read again."""
     check_column_names(schema.names)
     for field in schema:
-        if _depth(field.type) > _DEEPEST:
-            raise TableSchemaValidationError(f"The type of {field.name!r} is nested more than {_DEEPEST} levels deep.")
-
-
-def _depth(kind: pa.DataType) -> int:
-    return 1 + max((_depth(kind.field(index).type) for index in range(kind.num_fields)), default=0)
+        check_type(field)
 
 
 def check_column_names(names: Sequence[str]) -> None:

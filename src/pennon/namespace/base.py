@@ -112,6 +112,9 @@ class Operations:
     def _missing_table(self, identifier: Identifier) -> NamespaceNotFoundError | TableNotFoundError:
         return self._read(lambda connection: missing_table(connection, identifier))
 
+    def _missing_namespace(self, namespace: Identifier) -> NamespaceNotFoundError:
+        return self._read(lambda connection: missing_namespace(namespace, connection))
+
 
 def request_as(model: type[Model], request: Any) -> Model:
     """Return a request as its model; Lance itself hands over things that merely look like it."""
@@ -165,14 +168,19 @@ def missing_table(connection: Connection, identifier: Identifier) -> NamespaceNo
     """Return the error for a table that does not exist: it names its namespace when that is what is missing."""
     parent = identifier[:-1]
     if not namespaces.exists(connection, parent):
-        return missing_namespace(parent)
+        return missing_namespace(parent, connection)
     hint = suggest(identifier[-1], tables.similar_names(connection, identifier))
     return TableNotFoundError(f"Table {format_identifier(identifier)!r} does not exist.{hint}")
 
 
-def missing_namespace(namespace: Sequence[str]) -> NamespaceNotFoundError:
-    """Return the error for a namespace that does not exist."""
-    return NamespaceNotFoundError(f"Namespace {format_identifier(namespace)!r} does not exist.")
+def missing_namespace(namespace: Identifier, connection: Connection | None = None) -> NamespaceNotFoundError:
+    """Return the error for a namespace that does not exist; with a connection, it tells which may have been meant.
+
+    A caller is told nothing of names that it may not see.
+    """
+    visible = current_caller().principal.role_on(namespace[:-1]) is not None
+    hint = suggest(namespace[-1], namespaces.similar_names(connection, namespace)) if connection and visible else ""
+    return NamespaceNotFoundError(f"Namespace {format_identifier(namespace)!r} does not exist.{hint}")
 
 
 def require_free_hand() -> None:

@@ -19,7 +19,8 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
-from pennon.lake.arrow_json import text_map, type_from_json
+from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
+from pennon.lake.arrow_types import check_type
 from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
 from pennon.lake.layout import check_branch
@@ -200,7 +201,11 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
             reference = store_function(folder, entry.virtual_column)
             metadata = binding_metadata(entry.virtual_column, reference)
             empty += [_output(output, metadata) for output in entry.virtual_column.outputs]
+    check_schema(pa.schema(empty))
     if expressions:
+        # With row ids, because Lance does not scan for constants alone.
+        for field in dataset.scanner(columns=expressions, with_row_id=True).projected_schema:
+            check_type(field)
         dataset.add_columns(expressions)
     if empty:
         dataset.add_columns(empty)
@@ -210,8 +215,19 @@ def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
     own = {**(output.metadata or {}), **metadata}
     if output.struct_field:
         own["virtual_column.struct_field"] = output.struct_field
+    kind = type_from_json(output.data_type)
+    if _has_empty_struct(kind):
+        raise TableSchemaValidationError(
+            f"The type of {output.column!r} has a struct without fields, of which Lance cannot store nulls: {kind}."
+        )
     # Rows are filled later, so a new column can hold nulls whatever its function promises.
-    return pa.field(output.column, type_from_json(output.data_type), metadata=own)
+    return pa.field(output.column, kind, metadata=own)
+
+
+def _has_empty_struct(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        return True
+    return any(_has_empty_struct(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[dict[str, Any]]:
@@ -235,9 +251,11 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> dict[str, Any]:
         change["name"] = entry.rename
     if entry.nullable is not None:
         change["nullable"] = entry.nullable
-    if entry.data_type is not None:
-        change["data_type"] = type_from_json(entry.data_type)
-    if len(change) == 1 and entry.virtual_column is None and entry.rename is None:
+    kind = None if entry.data_type is None else type_from_json(entry.data_type)
+    if kind is not None and type_to_json(kind) != type_to_json(field.type):  # Lance cannot cast every type to itself
+        check_type(pa.field(field.name, kind))
+        change["data_type"] = kind
+    if len(change) == 1 and entry.virtual_column is None and entry.rename is None and kind is None:
         raise InvalidInputError(f"The alteration of {entry.path!r} changes nothing.")
     return change
 

@@ -42,7 +42,7 @@ class ListingOperations(Operations):
                 )
             )
         if not found and not self._read(lambda connection: namespaces.exists(connection, namespace)):
-            raise missing_namespace(namespace)
+            raise self._missing_namespace(namespace)
         page = cut_page(_OF_NAMESPACE, found, size, lambda name: (name,))
         return ListTablesResponse(tables=page.items, page_token=page.token)
 

@@ -70,7 +70,7 @@ class NamespaceOperations(DependentOperations):
         try:
             return self._write(work)
         except StillReferencedError:
-            raise missing_namespace(namespace[:-1]) from None
+            raise self._missing_namespace(namespace[:-1]) from None
 
     def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
         """List the names of the namespaces directly in one."""
@@ -112,7 +112,7 @@ class NamespaceOperations(DependentOperations):
     def _properties_of(self, namespace: Identifier) -> Properties:
         found = self._read(lambda connection: namespaces.find_properties(connection, namespace))
         if found is None:
-            raise missing_namespace(namespace)
+            raise self._missing_namespace(namespace)
         return found
 
     def _visible_children(self, connection: Connection, namespace: Identifier, after: str, limit: int) -> list[str]:
@@ -126,7 +126,7 @@ class NamespaceOperations(DependentOperations):
             steps = sorted({scope[len(namespace)] for scope in below})
             names = [n for n in steps if n > after and namespaces.exists(connection, (*namespace, n))][:limit]
         if not names and not namespaces.exists(connection, namespace):
-            raise missing_namespace(namespace)
+            raise missing_namespace(namespace, connection)
         return names
 
     def _remove(
@@ -137,7 +137,7 @@ class NamespaceOperations(DependentOperations):
         def work(connection: Connection) -> tuple[Properties, Dropped, str]:
             properties = namespaces.find_properties(connection, namespace)
             if properties is None and mode == "fail":
-                raise missing_namespace(namespace)
+                raise missing_namespace(namespace, connection)
             emptied = self._empty(connection, namespace, cascade=cascade) if everything else Dropped()
             namespaces.delete(connection, namespace)
             return properties or {}, emptied, note_transaction(connection, "DropNamespace", namespace)
@@ -173,6 +173,6 @@ class NamespaceOperations(DependentOperations):
         try:
             dropped, transaction_id = self._write(work)
         except StillReferencedError:
-            raise missing_namespace(namespace[:-1]) from None
+            raise self._missing_namespace(namespace[:-1]) from None
         self._finish(dropped)
         return CreateNamespaceResponse(transaction_id=transaction_id, properties=properties)

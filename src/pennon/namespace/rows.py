@@ -31,7 +31,7 @@ from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
-from pennon.namespace.base import missing_namespace, note_of, parse_choice, request_as, table_id
+from pennon.namespace.base import note_of, parse_choice, request_as, table_id
 from pennon.namespace.tables import TableOperations
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class RowOperations(TableOperations):
         declared: Table | None,
     ) -> CreateTableResponse:
         if not self._read(lambda connection: namespaces.exists(connection, identifier[:-1])):
-            raise missing_namespace(identifier[:-1])
+            raise self._missing_namespace(identifier[:-1])
         properties = dict(request.properties or {})
         if declared is not None:
             table = declared
@@ -228,7 +228,7 @@ class RowOperations(TableOperations):
         try:
             written = self.house.writer.create(table, source, note)
         except StillReferencedError:
-            raise missing_namespace(identifier[:-1]) from None
+            raise self._missing_namespace(identifier[:-1]) from None
         return self._created(table, written.version, written.transaction_id)
 
     def _created(self, table: Table, version: int, transaction_id: str | None) -> CreateTableResponse:

@@ -28,7 +28,6 @@ from pennon.lake.guarding import refuse_view_write
 from pennon.lake.history import stored_versions
 from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 from pennon.namespace.base import (
-    missing_namespace,
     missing_table,
     note_transaction,
     parse_choice,
@@ -257,7 +256,7 @@ class TableOperations(DependentOperations):
         try:
             return self._write(work)
         except StillReferencedError:
-            raise missing_namespace(identifier[:-1]) from None
+            raise self._missing_namespace(identifier[:-1]) from None
 
     def _versions_on_storage(self, table: Table) -> list[Version]:
         folder = self.house.places.folder(table.location)

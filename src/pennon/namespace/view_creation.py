@@ -25,7 +25,7 @@ from pennon.lake import refs
 from pennon.lake.arrow_stream import ArrowSource, source_of
 from pennon.lake.virtual_columns import function_reference
 from pennon.namespace.backfills import check_manifest
-from pennon.namespace.base import missing_namespace, missing_table, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.base import missing_table, note_transaction, parse_choice, request_as, table_id
 from pennon.namespace.rows import RowOperations
 from pennon.namespace.view_models import CreateViewRequest
 from pennon.views.asking import StructuredQuery, TableUse
@@ -56,7 +56,7 @@ class ViewCreationOperations(RowOperations):
         request = request_as(CreateViewRequest, request)
         identifier = table_id(request)
         if not self._read(lambda connection: namespaces.exists(connection, identifier[:-1])):
-            raise missing_namespace(identifier[:-1])
+            raise self._missing_namespace(identifier[:-1])
         if self._existing(identifier) is not None:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
         draft = self._draft(request, identifier, database)
@@ -110,7 +110,7 @@ class ViewCreationOperations(RowOperations):
                 for content in draft.functions:
                     folder.remove(function_reference(content))
             if isinstance(error, StillReferencedError):
-                raise missing_namespace(table.namespace) from None
+                raise self._missing_namespace(table.namespace) from None
             raise
         return CreateMaterializedViewResponse(version=written.version, job_id=jobs[0] if jobs else None)
 

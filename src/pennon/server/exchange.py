@@ -128,11 +128,16 @@ class Exchange:
         """Send the head of an answer whose body follows in pieces."""
         head = [(b"x-request-id", self.request_id.encode()), (b"content-type", media_type), *headers]
         self.started = True
-        self._gone = asyncio.ensure_future(self._wait_for_end())
+        self.watch()
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
+    def watch(self) -> None:
+        """Begin to look whether the client goes away; only once its body was read."""
+        if self._gone is None:
+            self._gone = asyncio.ensure_future(self._wait_for_end())
+
     def client_is_gone(self) -> bool:
-        """Tell whether nobody waits any more for the answer that was started."""
+        """Tell whether nobody waits any more for an answer, as far as that was watched."""
         return self._gone is not None and self._gone.done()
 
     async def _wait_for_end(self) -> None:

@@ -212,7 +212,24 @@ class Handler:
             if operation.lasting and request.principal is EVERYTHING:
                 request.holds = self._namespace.lasting(model)  # type: ignore[arg-type]  # as its operation has it
             return result
-        return await self.in_thread(work, long=operation.long)
+        return await self._in_time(request, work) if operation.long else await self.in_thread(work)
+
+    async def _in_time(self, request: _Request, work: Callable[[], Result]) -> Result:
+        """Run long work on a thread, but no reading for a client that went away while there was no thread for it.
+
+        Lance cannot be interrupted before it gives a first batch: clients that give up and ask again must not add to
+        what is done for nobody.
+        """
+        exchange = request.exchange
+
+        def unless_gone() -> Result:
+            if exchange.client_is_gone():
+                raise ClientGoneError("The client went away before there was time for its request.")
+            return work()
+
+        if not request.operation.changes:
+            exchange.watch()
+        return await self.in_thread(unless_gone, long=True)
 
     async def _run_bound(self, request: _Request) -> Any:
         identifier = tuple(request.stated.get("id") or ())
@@ -225,10 +242,10 @@ class Handler:
         run = partial(request.operation.binding, call)
         if pipe is None:
             if request.operation.answer == "batches" and wants_json(request.exchange.headers.get("accept", "")):
-                return await self.in_thread(lambda: JsonRows(run()), long=True)
+                return await self._in_time(request, lambda: JsonRows(run()))
             as_file = not request.remote.is_remote and request.operation.specified
             answer = self._run_at_once(request.operation, call, as_file=as_file)
-            return answer or await self.in_thread(partial(_begin, run, as_file=as_file), long=True)
+            return answer or await self._in_time(request, partial(_begin, run, as_file=as_file))
         return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
 
     def _run_at_once(self, operation: Operation, call: Call, *, as_file: bool) -> Any:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-import shutil
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scripts.node_packages import NODE_FOLDER, ensure_node_packages
 
-from tests.support.components import unavailable
+from tests.clients.node.running import run_script
 
 if TYPE_CHECKING:
     from tests.support.server import PennonProcess
 
-FLOW = Path(__file__).with_name("flow.mjs")
 COLUMNS = ["id", "colour", "text", "vector"]
 
 #: What each call comes to; the text of an error is a pattern.
@@ -80,14 +74,7 @@ EXPECTED: dict[str, Any] = {
 @pytest.fixture(scope="session")
 def results(pennon_server: PennonProcess) -> dict[str, Any]:
     """What the calls of the script came to, by their names."""
-    node = shutil.which("node")
-    if node is None or not ensure_node_packages():
-        unavailable("Node.js with the client of LanceDB")
-    command = [node, str(FLOW), str(NODE_FOLDER), pennon_server.url, secrets.token_hex(4)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_script("flow.mjs", pennon_server.url, secrets.token_hex(4))
 
 
 @pytest.mark.parametrize("call", EXPECTED)

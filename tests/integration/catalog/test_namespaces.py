@@ -134,6 +134,17 @@ class TestReading:
         with pytest.raises(NamespaceNotFoundError, match=r"'a\$nope'"):
             lake(operation, "a$nope")
 
+    @pytest.mark.parametrize("below", ["DescribeTable", "DeclareTable", "CreateNamespace"])
+    @pytest.mark.parametrize("operation", ["ListNamespaces", "ListTables", "DescribeNamespace", "DropNamespace"])
+    def test_it_is_said_which_one_may_have_been_meant(self, lake: Lake, operation: str, below: str) -> None:
+        lake("CreateNamespace", "shop")
+        lake("CreateNamespace", "shop$archive")
+        for given, meant in (("shpo", "shop"), ("shop$archiv", "archive")):
+            with pytest.raises(NamespaceNotFoundError, match=rf"Did you mean '{meant}'\?"):
+                lake(operation, given)
+            with pytest.raises(NamespaceNotFoundError, match=rf"Did you mean '{meant}'\?"):
+                lake(below, f"{given}$t")
+
     @pytest.mark.parametrize("operation", ["ListNamespaces", "ListTables", "DescribeNamespace", "NamespaceExists"])
     def test_without_an_id_the_root_is_meant(self, lake: Lake, operation: str) -> None:
         lake(operation)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -82,6 +84,61 @@ CHANGED: dict[str, tuple[pa.Array, pa.DataType]] = {
     "binary_view": (values(pa.binary_view(), b"\x00", None), pa.binary()),
 }
 
+#: Types that not every client knows.
+RARE: dict[str, pa.Array] = {
+    "map": values(pa.map_(pa.string(), pa.int32()), [("a", 1), ("b", None)], None, []),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), values(pa.binary(16), b"0" * 16, None)),
+    # Stored as parsed, so the spaces between its parts are not kept.
+    "json": pa.ExtensionArray.from_storage(pa.json_(pa.string()), values(pa.string(), '{"a":1}', None)),
+    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), values(pa.int8(), 1, 0, None)),
+    "tensor": pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.float32(), [2, 2]), values(pa.list_(pa.float32(), 4), [1.0, 2.0, 3.0, 4.0])
+    ),
+}
+
+EVERY: dict[str, pa.Array] = {**COLUMNS, **{kind: column for kind, (column, _) in CHANGED.items()}, **RARE}
+
+#: What Lance can make of columns of these types; of the others it makes nothing else.
+CASTS: dict[str, pa.DataType] = {
+    "int8": pa.int64(),
+    "int16": pa.int32(),
+    "int32": pa.int64(),
+    "uint8": pa.uint32(),
+    "uint16": pa.uint64(),
+    "uint32": pa.int64(),
+    "float16": pa.float32(),
+    "float32": pa.float64(),
+    "float64": pa.float32(),
+    "string": pa.large_string(),
+    "large_string": pa.string(),
+    "binary": pa.large_binary(),
+    "large_binary": pa.binary(),
+    "date32": pa.date64(),
+    "date64": pa.date32(),
+    "time32[s]": pa.time32("ms"),
+    "time32[ms]": pa.time64("us"),
+    "time64[us]": pa.time64("ns"),
+    "time64[ns]": pa.time64("us"),
+    "timestamp[s]": pa.timestamp("ms"),
+    "timestamp[ms, UTC]": pa.timestamp("us", "UTC"),
+    "timestamp[us, Europe/Berlin]": pa.timestamp("us", "UTC"),
+    "timestamp[ns, +05:30]": pa.timestamp("us", "+05:30"),
+    "duration[s]": pa.duration("ms"),
+    "duration[ns]": pa.duration("us"),
+    "decimal128(5, 2)": pa.decimal128(20, 4),
+    "decimal128(38, 10)": pa.decimal256(50, 10),
+    "decimal256(60, 5)": pa.decimal256(70, 5),
+    "list": pa.list_(pa.int64()),
+    "large_list": pa.list_(pa.string()),
+    "list of lists": pa.list_(pa.list_(pa.int16())),
+    "fixed_size_list": pa.list_(pa.float16(), 3),
+    "fixed_size_list of float16": pa.list_(pa.float32(), 2),
+    "fixed_size_list of uint8": pa.list_(pa.uint16(), 2),
+    "list of decimals": pa.list_(pa.decimal128(20, 3)),
+    "dictionary": pa.string(),
+    "dictionary with int8 indices": pa.dictionary(pa.int32(), pa.string()),
+}
+
 #: How the types are called in descriptions.
 NAMES: dict[str, str] = {
     "float16": "halffloat",
@@ -106,3 +163,24 @@ def table_of(column: pa.Array) -> pa.Table:
     """Return a table with an id, a column and another column beside it."""
     count = len(column)
     return pa.table({"id": list(range(count)), "column": column, "other": pa.array([1] * count, pa.int32())})
+
+
+def stored_type(kind: str) -> pa.DataType:
+    """Return the type in which a table gives the values of a kind back."""
+    return CHANGED[kind][1] if kind in CHANGED else EVERY[kind].type
+
+
+def wide_table(kinds: Iterable[str]) -> pa.Table:
+    """Return a table with an id and a column of each kind; no column but that of nulls has one in the first row."""
+    count = max(map(len, EVERY.values()))
+    columns = {name_of(kind): _fill_up(EVERY[kind], count) for kind in kinds}
+    return pa.table({"id": list(range(count)), **columns})
+
+
+def name_of(kind: str) -> str:
+    """Return the name of a kind's column in a wide table."""
+    return "of_" + re.sub(r"\W+", "_", kind)
+
+
+def _fill_up(column: pa.Array, count: int) -> pa.Array:
+    return pa.concat_arrays([column, pa.nulls(count - len(column), column.type)])

@@ -327,3 +327,9 @@ def test_what_is_no_range_of_bytes_is_refused(table: DataTable, span: str) -> No
 def test_a_full_text_query_of_anything_but_queries_is_refused(table: DataTable, queries: object) -> None:
     query = {"structured_query": {"query": {"multi_match": {"match_queries": queries}}}}
     assert error(table.ask("query", {"k": 1, "full_text_query": query})) == (400, 13)
+
+
+def test_an_index_that_a_column_cannot_have_is_refused_in_a_sentence(table: DataTable) -> None:
+    answer = table.ask("create_index", {"column": "vector", "index_type": "BTREE"})
+    assert error(answer) == (400, 13)
+    assert answer.json()["error"].startswith("BTREE/BITMAP index column vector must be int, float")

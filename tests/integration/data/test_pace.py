@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from pennon.catalog import Database, open_database, tables
 from tests.conftest import StartPennon
 from tests.integration.data.tables import DataTable, stream_of
 from tests.integration.data.test_streams import address_of, in_flight
@@ -39,13 +42,17 @@ def resident(server: PennonProcess) -> int:
 
 def ask_slowly(server: PennonProcess, table: DataTable) -> socket.socket:
     """Ask for all rows and read no more than the first bytes."""
+    link = _ask(server, table, b'{"k": 9223372036854775807}')
+    assert link.recv(12) == b"HTTP/1.1 200"
+    return link
+
+
+def _ask(server: PennonProcess, table: DataTable, query: bytes) -> socket.socket:
     host, port = address_of(server)
     link = socket.create_connection((host, port), timeout=60)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    body = b'{"k": 9223372036854775807}'
-    head = f"POST {table.path}/query HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n\r\n"
-    link.sendall(head.encode() + body)
-    assert link.recv(12) == b"HTTP/1.1 200"
+    head = f"POST {table.path}/query HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(query)}\r\n\r\n"
+    link.sendall(head.encode() + query)
     return link
 
 
@@ -79,6 +86,32 @@ def test_a_client_that_leaves_leaves_no_work_behind(wide: tuple[PennonProcess, D
     assert table.count() == ROWS
 
 
+def test_nothing_is_read_for_clients_that_left_while_they_waited(start_pennon: StartPennon) -> None:
+    server = start_pennon("--data-threads", "2")
+    with RestClient(server.url) as http, ThreadPoolExecutor(2) as pool, closing(_catalog(server)) as catalog:
+        table = DataTable(http).create(pa.table({"id": [1]}))
+        found = catalog.read(lambda connection: tables.find(connection, tuple(table.names)))
+        assert found is not None
+        with catalog.exclusive(found.id):  # what changes the table waits, on all threads that there are
+            changes = [pool.submit(table.do, "delete", {"predicate": "id = 2"}) for _ in range(2)]
+            wait_until(lambda: in_flight(http) == 3)
+            links = [_ask(server, table, b'{"k": 1, "filter": "id = 1"}') for _ in range(5)]
+            wait_until(lambda: in_flight(http) == 8)
+            for link in links:
+                link.close()
+            for _ in range(2):  # by then the server has seen that they left
+                assert in_flight(http) == 8
+        wait_until(lambda: in_flight(http) == 1)
+        assert all(change.result()["version"] for change in changes)
+        counted = http.raw.get("/metrics").text
+        assert 'pennon_requests_total{operation="QueryTable",status="400"} 5' in counted
+        assert table.ids(filter="id = 1") == [1]
+
+
+def _catalog(server: PennonProcess) -> Database:
+    return open_database(f"sqlite:///{server.directory / '.pennon' / 'catalog.db'}")
+
+
 def test_an_answer_begins_before_it_is_complete(wide: tuple[PennonProcess, DataTable]) -> None:
     _, table = wide
     with table.http.raw.stream("POST", f"{table.path}/query", json={"k": 2**63 - 1}) as answer:
@@ -106,17 +139,18 @@ def test_stalled_uploads_do_not_keep_others_from_being_served(start_pennon: Star
         assert table.count() == 2
 
 
-def test_a_server_stops_although_uploads_stall(start_pennon: StartPennon) -> None:
+def test_a_server_stops_although_uploads_and_answers_stall(start_pennon: StartPennon) -> None:
     server = start_pennon("--shutdown-seconds", "1")
     with RestClient(server.url) as http:
-        table = DataTable(http).create(pa.table({"id": [1]}))
+        rows = 5_000_000  # 40 MB, which are more than fit between the server and who does not read them
+        table = DataTable(http).create(pa.table({"id": np.arange(rows)}))
         content = stream_of(pa.table({"id": range(100_000)}))
         host, port = address_of(server)
         head = f"POST {table.path}/insert HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(content)}\r\n\r\n"
-        with socket.create_connection((host, port)) as link:
+        with ask_slowly(server, table), socket.create_connection((host, port)) as link:
             link.sendall(head.encode() + content[: len(content) // 2])
-            wait_until(lambda: in_flight(http) == 2)
+            wait_until(lambda: in_flight(http) == 3)
             assert server.stop() == 0
     server.start()
     with RestClient(server.url) as http:
-        assert table.on(http).count() == 1
+        assert table.on(http).count() == rows

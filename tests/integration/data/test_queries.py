@@ -49,6 +49,21 @@ def test_rows_are_ordered(table: DataTable) -> None:
     assert table.ids(k=2, offset=1, order_by=[{"column_name": "id", "ascending": False}]) == [98, 97]
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_rows_are_ordered_by_columns_that_the_answer_lacks(table: DataTable, indexed: bool) -> None:
+    if indexed:
+        table.do("create_index", {"column": "id", "index_type": "BTREE"})
+        table.wait_for_index("id_idx")
+    order = [{"column_name": "id", "ascending": False}]
+    for more in ({}, {"filter": "id < 200"}):
+        found = table.query(k=2, offset=1, order_by=order, columns={"column_names": ["word"]}, **more)
+        assert found.to_pylist() == [{"word": "blue"}, {"word": "green"}]
+        found = table.query(k=2, order_by=order, columns={"column_aliases": {"n": "id + 1"}}, **more)
+        assert found.to_pylist() == [{"n": 100}, {"n": 99}]
+    found = table.query(k=1, order_by=order, columns={"column_names": ["word"]}, with_row_id=True)
+    assert found.column_names == ["word", "_rowid"]
+
+
 def test_nulls_come_first_or_last_as_asked(new: DataTable) -> None:
     new.create(pa.table({"id": pa.array([1, None, 3], pa.int64())}))
 

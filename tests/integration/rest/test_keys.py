@@ -78,6 +78,11 @@ def deep(guarded: Guarded) -> str:
     return guarded.key("writer deep in a", Role.WRITER, "a", "inner")
 
 
+@pytest.fixture(scope="module")
+def early(guarded: Guarded) -> str:
+    return guarded.key("writer of what is not there yet", Role.WRITER, "ab", "inner")
+
+
 class TestEntrance:
     @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.id)
     def test_without_a_key_no_operation_answers(self, guarded: Guarded, row: Any) -> None:
@@ -205,6 +210,14 @@ class TestHiding:
         assert guarded.ask(deep, "POST", "/v1/namespace/a/exists").status == 200
         assert guarded.ask(deep, "POST", "/v1/namespace/a/drop").outcome == (403, 15)
         assert guarded.ask(deep, "POST", "/v1/table/a%24t/exists").outcome == (404, 4)
+
+    def test_on_the_way_to_what_is_not_there_yet_nothing_beside_it_is_named(self, guarded: Guarded, early: str) -> None:
+        for verb in ("describe", "exists"):
+            answer = guarded.ask(early, "POST", f"/v1/namespace/ab/{verb}")
+            assert answer.json["error"] == "Namespace 'ab' does not exist."
+        for listing in ("list", "table/list"):
+            answer = guarded.ask(early, "GET", f"/v1/namespace/ab/{listing}")
+            assert answer.json["error"] == "Namespace 'ab' does not exist."
 
     def test_pages_of_what_may_be_seen_are_whole(self, guarded: Guarded, reader: str) -> None:
         seen: list[str] = []

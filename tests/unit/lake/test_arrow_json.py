@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +80,11 @@ class TestFields:
         schema = pa.schema([field], metadata={"about": "it"})
         assert schema_to_json(schema)["metadata"] == {"about": "it"}
         assert "metadata" not in schema_to_json(pa.schema([]))
+
+    def test_the_parameters_of_a_tensor_are_told(self) -> None:
+        kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], dim_names=["x", "y"])
+        told = field_to_json(pa.field("a", kind))["metadata"]["ARROW:extension:metadata"]
+        assert json.loads(told) == {"shape": [2, 3], "dim_names": ["x", "y"]}
 
     def test_an_extension_is_its_storage_under_its_name(self) -> None:
         answered = field_to_json(pa.field("doc", pa.json_()))

@@ -1,0 +1,1 @@
+"""The published connector of Lance for Spark, in Java."""
