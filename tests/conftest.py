@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +34,8 @@ class StartPennon(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "chaos: a test in tests/chaos; marked by where it is")
+    for name in [name for name in os.environ if name.startswith("PENNON_")]:
+        del os.environ[name]  # what the developer's own shell says of a Pennon is not for those under test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Sparks beside the one of a worker, shared by all tests that need them."""
+"""Sparks beside the one that most tests share: starting one takes long, so these are shared, too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spark import ConnectServer, StandaloneCluster
+from tests.clients.lakes import Lake, s3_arguments
+from tests.support.server import PennonProcess
+from tests.support.spark import WORKER, ConnectServer, StandaloneCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.postgres import PostgresServer
+    from tests.support.s3 import S3Server
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,14 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneC
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     with ConnectServer(tmp_path_factory.mktemp("connect")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def distant_lake(
+    postgres_server: PostgresServer, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
+    """A Pennon with a worker whose catalog is in PostgreSQL, and whose tables are on object storage."""
+    root = s3_server.create_root()
+    database = ("--database", postgres_server.url(postgres_server.create_database()))
+    with PennonProcess(tmp_path_factory.mktemp("distant"), *database, *s3_arguments(root), env=WORKER) as server:
+        yield Lake(server, root.options, s3_server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,10 +29,7 @@ class Run(Protocol):
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Run:
-    """Return a function that runs commands in a folder, with nothing of the developer's own settings."""
-    for name in list(os.environ):
-        if name.startswith("PENNON_"):
-            monkeypatch.delenv(name)
+    """Return a function that runs commands in a folder."""
     # A command sets this one itself; registering it here undoes that after the test.
     monkeypatch.setenv("PENNON_CONFIG", "")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))

@@ -23,7 +23,6 @@ from tests.support.components import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 HOST = "127.0.0.1"
 USER = "pennon"
@@ -101,9 +100,7 @@ class PostgresServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -8,7 +8,6 @@ import httpx
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 SECONDS = 60.0
 
@@ -23,9 +22,7 @@ class RestClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -7,13 +7,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import boto3
 from botocore.config import Config
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "us-east-1"
@@ -59,9 +56,7 @@ class S3Server:
         self.endpoint = f"http://127.0.0.1:{port}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 LISTENING = re.compile(r"^Pennon is listening on (?P<url>https?://\S+:(?P<port>\d+))/?\s*$", re.MULTILINE)
 START_SECONDS = 120.0
@@ -41,10 +40,9 @@ class PennonProcess:
         self.directory = directory
         self.url = ""
         self._arguments: Sequence[str] = arguments
-        # What the developer's own shell says of a Pennon must not reach the one under test.
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith("PENNON_")}
         # One process without a worker is enough for most tests, and starts sooner; those that need more ask for it.
-        self._env |= {"PYTHONUNBUFFERED": "1", "PENNON_PROCESSES": "1", "PENNON_WORKERS": "0", **(env or {})}
+        usual = {"PYTHONUNBUFFERED": "1", "PENNON_PROCESSES": "1", "PENNON_WORKERS": "0"}
+        self._env = {**os.environ, **usual, **(env or {})}
         self._start_seconds = start_seconds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,9 +55,7 @@ class PennonProcess:
             self.close()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -119,17 +119,34 @@ WITH_GPU = {
 }
 
 
+#: Spark soon gives a task that takes longer than others to another host as well, and takes what comes first.
+SPECULATING = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+}
+
+
 class StandaloneCluster(_Group):
-    """A master and two workers: one with a core, one with two cores and a GPU that only Spark believes in."""
+    """A master and two workers: one with a core, one with two cores and a GPU that only Spark believes in.
+
+    Each is a host of its own, as far as Spark can tell.
+    """
 
     url: str
 
     def _start_all(self) -> None:
-        place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        master = self._start("master", "spark-class", "org.apache.spark.deploy.master.Master", *place)
+        ports = ("--port", "0", "--webui-port", "0")
+        master = self._start(
+            "master", "spark-class", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports
+        )
         self.url = master.wait_for(r"Starting Spark master at (spark://\S+:[1-9]\d*)")
-        for name, cores, more in (("worker-1", "1", ()), ("worker-2", "2", ("--properties-file", self._gpu()))):
-            size = ("--cores", cores, "--memory", "1g", "--work-dir", str(self._folder / name), *more)
+        gpu = ("--properties-file", self._gpu())
+        for name, host, cores, more in (("worker-1", "127.0.0.1", "1", ()), ("worker-2", "localhost", "2", gpu)):
+            place = ("--host", host, *ports, "--work-dir", str(self._folder / name))
+            size = ("--cores", cores, "--memory", "1g", *more)
             self._start(name, "spark-class", "org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
         master.wait_for(r"Registering worker \S+", times=2)
 

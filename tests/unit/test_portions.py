@@ -23,7 +23,13 @@ def test_every_portion_has_tests() -> None:
 
 @pytest.mark.parametrize(
     ("fixture", "portion"),
-    [("spark_server", "worker"), ("stormy", "storms"), ("console_server", "console"), ("standalone", "clusters")],
+    [
+        ("spark_server", "worker"),
+        ("distant_lake", "worker"),
+        ("stormy", "storms"),
+        ("console_server", "console"),
+        ("standalone", "clusters"),
+    ],
 )
 def test_those_who_share_a_spark_are_of_one_portion(fixture: str, portion: str) -> None:
     parameter = re.compile(rf"def \w+\([^)]*\b{fixture}\b")

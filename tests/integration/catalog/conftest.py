@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -18,12 +17,6 @@ class OpenLake(Protocol):
     """Open a lake with more settings; by default the one of the test."""
 
     def __call__(self, root: Path | None = None, **settings: Any) -> Lake: ...
-
-
-@pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PENNON_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ class Lake:
         """Wait until the catalog has done what it put off."""
         done = threading.Event()
         self.ns.house.database.defer(lambda _: done.set())
-        assert done.wait(30)
+        assert done.wait(120)
         self.ns.house.database.write(lambda _: None)  # returns when what was done is also durable
 
     def records(self) -> list[Any]:

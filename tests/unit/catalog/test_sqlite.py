@@ -185,7 +185,7 @@ class TestLife:
         with ThreadPoolExecutor(1) as threads:
             late = threads.submit(database.write, lambda _: None)
             with pytest.raises(ServiceUnavailableError):
-                late.result(timeout=10)
+                late.result(timeout=60)
         database.defer(lambda _: None)
         database.close()
 

@@ -197,14 +197,14 @@ class TestStreams:
     def test_a_quiet_stream_ends(self) -> None:
         released = threading.Event()
         with ScriptedServer([stream(b"data: a\n\n", then=lambda: released.wait(30))]) as server:
-            events = Transport(server.url).stream_events("/v1/e", quiet_seconds=0.2)
+            events = Transport(server.url).stream_events("/v1/e", quiet_seconds=2)
             assert [event.data for event in events] == ["a"]
             released.set()
 
     def test_a_stream_ends_when_its_time_has_come(self) -> None:
         released = threading.Event()
         with ScriptedServer([stream(b"data: a\n\n", then=lambda: released.wait(30))]) as server:
-            events = Transport(server.url).stream_events("/v1/e", until=time.monotonic() + 0.2)
+            events = Transport(server.url).stream_events("/v1/e", until=time.monotonic() + 2)
             assert [event.data for event in events] == ["a"]
             released.set()
 
@@ -253,7 +253,7 @@ def test_no_more_of_a_listing_is_read_than_is_wanted() -> None:
 
 def test_bytes_are_passed_on_as_they_come() -> None:
     came = threading.Event()
-    with ScriptedServer([stream(b"first", then=lambda: came.wait(10))]) as server:
+    with ScriptedServer([stream(b"first", then=lambda: came.wait(30))]) as server:
         pieces = Transport(server.url).stream_bytes("/v1/x", {"a": 1})
         assert next(pieces) == b"first"
         came.set()

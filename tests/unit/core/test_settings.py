@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from pennon.catalog import open_database
 from pennon.core.settings import Settings, SettingsError, load_settings, read_config
-
-
-@pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("PENNON_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture
