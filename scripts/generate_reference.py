@@ -6,6 +6,7 @@ the tests do the same. What stands outside the marked parts of a page is written
 
 from __future__ import annotations
 
+import enum
 import inspect
 import json
 import re
@@ -124,7 +125,7 @@ def _command(name: str, command: Any) -> str:
     options = [p for p in command.params if p.opts[0].startswith("-")]
     words = [name, "[OPTIONS]", *(_usage(argument) for argument in arguments)]
     lines = [f"### `{name}`", "", inspect.cleandoc(command.help or ""), "", "```text", " ".join(words), "```", ""]
-    rows = [(_spelling(p), _default_of(p), p.help or "") for p in [*arguments, *options]]
+    rows = [(_spelling(p), _default_of(p), _meaning(p)) for p in [*arguments, *options]]
     shown = [f"$ {line}" for line in examples_of(command.epilog)]
     lines += ["```console", *shown, "```", ""] if shown else []
     return "\n".join(lines) + "\n" + _table(("Argument or option", "Default", "Meaning"), rows)
@@ -149,11 +150,18 @@ def _default_of(parameter: Any) -> str:
     return _default(None if parameter.default is False else parameter.default)
 
 
+def _meaning(parameter: Any) -> str:
+    return (parameter.help or "") + _choices(parameter.type_descriptor.annotation)
+
+
 def _choices(annotation: object) -> str:
-    """Return which texts a setting may have, where it is one of a few."""
-    if get_origin(annotation) is not Literal:
-        return ""
-    return f" One of {', '.join(f'`{choice}`' for choice in get_args(annotation))}."
+    """Return which texts a setting or an option may have, where it is one of a few."""
+    if isinstance(annotation, type) and issubclass(annotation, enum.StrEnum):
+        choices: Iterable[object] = annotation
+    else:
+        choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    named = ", ".join(f"`{choice}`" for choice in choices)
+    return f" One of {named}." if named else ""
 
 
 def _default(value: object) -> str:

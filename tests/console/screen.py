@@ -111,5 +111,6 @@ class Screen:
         return [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in serious]
 
     def overflow(self) -> int:
-        """Return by how much the page is wider than its window."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        """Return by how much the page is wider than its window, or than the room beside the tree."""
+        frames = "[document.documentElement, document.querySelector('main')]"
+        return int(self.page.evaluate(f"Math.max(...{frames}.map(one => one.scrollWidth - one.clientWidth))"))

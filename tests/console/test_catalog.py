@@ -104,10 +104,12 @@ class TestOverview:
             screen.sees("There are no tables yet")
             screen.sees("pennon.connect")
             screen.shoot("empty-server")
+            assert screen.barriers() == []
             server.stop()
             screen.page.get_by_role("link", name="Jobs").click()
             screen.sees("The server does not answer. Trying again every two seconds…")
             screen.shoot("offline")
+            assert screen.barriers() == []
             server.start()
             expect(screen.page.locator("#offline")).to_be_hidden(timeout=30_000)
             expect(screen.page.get_by_role("heading", level=1)).to_have_text("Jobs")
@@ -122,3 +124,6 @@ class TestOverview:
         screen.sees("There is no such page.")
         screen.open("table/shop$tea")
         screen.sees("Table 'shop$tea' does not exist. Did you mean 'teas'?")
+        assert screen.barriers() == []
+        screen.open("namespace/shp")
+        screen.sees("Namespace 'shp' does not exist. Did you mean 'shop'?")

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
 
+import pennon
 from tests.console.screen import TEAS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.console.conftest import OpenScreen
     from tests.console.screen import Screen
+    from tests.support.rest import RestClient
+    from tests.support.server import PennonProcess
+
+LONG = "a_name_that_goes_on_and_on_" * 4
 
 PAGES = {
     "overview": "",
@@ -26,6 +34,43 @@ PAGES = {
     "view": "table/shop$words/view",
     "jobs": "jobs",
 }
+
+
+@pytest.fixture
+def awkward(console_server: PennonProcess, rest: RestClient) -> Iterator[str]:
+    """A table of which everything is long or strange, in a namespace of the same name."""
+    rest.post(f"/v1/namespace/{LONG}/create")
+    strange = pa.table({LONG: ["x" * 1000, "<b>bold</b>", "\u202eعربي 🍵"], "id": [1, 2, 3]})
+    table = pennon.connect(console_server.url).create_table(LONG, strange, namespace_path=[LONG])
+    table.add_columns({f"{LONG}loud": pennon.computed("upper(cast(id AS string))")})
+    yield f"{LONG}${LONG}"
+    rest.post(f"/v1/namespace/{LONG}/drop", {"behavior": "cascade"})
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_names_fit(open_screen: OpenScreen, awkward: str, width: int) -> None:
+    screen = open_screen(width=width).open(f"namespace/{LONG}").shoot(f"long-namespace-{width}")
+    assert screen.overflow() <= 0
+    for tab in ("data", "schema", "versions", "indexes", "functions", "lineage", "statistics"):
+        screen.open(f"table/{awkward}/{tab}").shoot(f"long-{tab}-{width}")
+        assert screen.overflow() <= 0, tab
+
+
+def test_an_action_is_done_by_the_keyboard_alone(screen: Screen, rest: RestClient) -> None:
+    screen.open(f"{TEAS}/versions")
+    screen.button("Tag version 2").focus()
+    screen.page.keyboard.press("Enter")
+    name = screen.page.get_by_label("Name", exact=True)
+    expect(name).to_be_focused()
+    screen.page.keyboard.press("Escape")
+    expect(screen.page.locator("dialog[open]")).to_have_count(0)
+    expect(screen.button("Tag version 2")).to_be_focused()
+    screen.page.keyboard.press("Enter")
+    expect(name).to_be_focused()
+    screen.page.keyboard.type("typed")
+    screen.page.keyboard.press("Enter")
+    screen.says("Tagged version 2 as typed.")
+    rest.post("/v1/table/shop$teas/tags/delete", {"tag": "typed"})
 
 
 @pytest.mark.parametrize(

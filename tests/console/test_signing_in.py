@@ -59,6 +59,7 @@ class TestKeys:
         screen = open_screen(server.url).open()
         screen.sees("This server needs an API key.")
         screen.shoot("sign-in")
+        assert screen.barriers() == []
         sign_in(screen, "nonsense")
         screen.sees("The API key is not known, was revoked or has expired.")
         sign_in(screen, secrets["owner"])

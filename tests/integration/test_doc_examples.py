@@ -266,8 +266,6 @@ def test_every_example_of_a_page_runs(
     start_pennon: StartPennon,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [name for name in os.environ if name.startswith("PENNON_")]:
-        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     page = path.read_text(encoding="utf-8")
     reader = Reader(tmp_path, start_pennon, monkeypatch.setenv, replacements_for(page, request))

@@ -66,17 +66,23 @@ def open_database_of(settings: Settings) -> Iterator[Database]:
         database.close()
 
 
+def require_catalog(settings: Settings) -> None:
+    """Refuse to go on without a catalog: a mistyped folder must not become one."""
+    if is_missing(settings):
+        raise SettingsError(
+            f"There is no catalog at {place_of(settings.database_url)}; name its folder, as DIR or with --directory, "
+            "or its database with --database."
+        )
+
+
 @contextmanager
 def open_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
     """Open the catalog that settings name, with the schema this Pennon works with.
 
-    One that is not there is an error unless it is to be created: a mistyped folder must not become a catalog.
+    One that is not there is an error unless it is to be created.
     """
-    if is_missing(settings) and not create:
-        raise SettingsError(
-            f"There is no catalog at {place_of(settings.database_url)}; name its folder with --directory or its "
-            "database with --database."
-        )
+    if not create:
+        require_catalog(settings)
     with open_database_of(settings) as database:
         _require_current(database, create=create)
         yield database

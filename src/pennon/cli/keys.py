@@ -12,12 +12,13 @@ from pennon.catalog import keys, namespaces
 from pennon.cli.catalog import open_catalog
 from pennon.cli.examples import examples
 from pennon.cli.exits import CommandError, Exit
+from pennon.cli.names import parse_name
 from pennon.cli.options import with_settings
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
 from pennon.core.caller import Role
 from pennon.core.clock import now_millis
 from pennon.core.errors import suggest
-from pennon.core.identifiers import ROOT, Identifier, check_name, format_identifier, parse_identifier
+from pennon.core.identifiers import ROOT, Identifier, check_name, format_identifier
 from pennon.core.settings import Settings
 
 app = typer.Typer(no_args_is_help=True)
@@ -41,7 +42,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key, as logs and transactions show it.")],
     role: Annotated[RoleName, typer.Option("--role", help="What the key may do.")],
     on: Annotated[
-        str, typer.Option("--on", metavar="NAMESPACE", help="Namespace it is confined to, such as a$b; $ is all.")
+        str, typer.Option("--on", metavar="NAMESPACE", help="Namespace it is confined to, such as shop.old; $ is all.")
     ] = "$",
     expires_in: Annotated[
         str | None, typer.Option("--expires-in", metavar="TIME", help="How long it works: 12h, 30d, 8w; else forever.")
@@ -52,7 +53,7 @@ def create(
 
     The secret alone goes to standard output, so that KEY=$(pennon keys create ...) works in scripts.
     """
-    namespace = parse_identifier(on)
+    namespace = parse_name(on)
     expires_at = None if expires_in is None else now_millis() + parse_duration(expires_in)
     with open_catalog(settings, create=True) as database:
         first = not database.read(keys.any_configured)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from lance_namespace.errors import InvalidInputError
@@ -18,6 +18,8 @@ from pennon.cli.servers import BranchOption, TableArgument, with_server
 
 if TYPE_CHECKING:
     from pennon.client.transport import Transport
+
+Distance = Literal["l2", "cosine", "dot", "hamming"]
 
 _SHOWN_ITEMS = 4
 _SHOWN_CHARACTERS = 100
@@ -40,9 +42,7 @@ def query(
     vector_column: Annotated[
         str | None, typer.Option("--vector-column", metavar="NAME", help="Column to search, if there are several.")
     ] = None,
-    distance: Annotated[
-        str | None, typer.Option("--distance", metavar="METRIC", help="How to measure: l2, cosine, dot or hamming.")
-    ] = None,
+    distance: Annotated[Distance | None, typer.Option("--distance", help="How to measure what is near.")] = None,
     text: Annotated[str | None, typer.Option("--text", help="Words to search for in a full-text index.")] = None,
     text_columns: Annotated[
         str | None, typer.Option("--text-columns", metavar="NAME,…", help="Columns to search for them.")

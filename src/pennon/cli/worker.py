@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
+from pennon.cli.catalog import require_catalog
 from pennon.cli.exits import CommandError, Exit
 from pennon.cli.options import with_settings
 from pennon.core.settings import Settings
@@ -35,6 +36,7 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     except ModuleNotFoundError:
         said = "Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'."
         raise CommandError(said, Exit.FAILED) from None
+    require_catalog(settings)
     from pennon.jobs.refreshes import AutoRefresh
     from pennon.jobs.roster import Roster
     from pennon.jobs.triggers import AutoBackfill, Triggers
@@ -73,6 +75,8 @@ def _quieten() -> None:
     """Keep out of the log what the libraries say of themselves at every job; before they are imported."""
     os.environ.setdefault("LANCE_LOG", "error")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    # What is below a warning and has no name of its own is Py4J's trace of a Spark that was told to end.
+    logging.getLogger().addFilter(lambda record: record.levelno >= logging.WARNING)
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 

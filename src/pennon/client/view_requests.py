@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
@@ -12,6 +13,8 @@ from pennon.client.queries import Query, query
 from pennon.functions import Function
 
 SchemaChange = Literal["fail", "rebuild", "ignore_new"]
+#: How SQL begins, where one could also name a table.
+_STATEMENT = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
 _KINDS = {"chunker": "chunker", "batched_chunker": "chunker", "udtf": "udtf"}
 
 
@@ -55,6 +58,8 @@ class RefreshOptions(TypedDict, total=False):
 
 def query_body(asked: Query | Mapping[str, Any] | str | Any | None, sql: str | None) -> dict[str, Any]:
     """Return the part of a request that says what a view shows."""
+    if sql is None and isinstance(asked, str) and _STATEMENT.match(asked):
+        asked, sql = None, asked
     if (asked is None) == (sql is None):
         raise TypeError("A view shows a query, or what sql selects: give one of them.")
     if sql is not None:

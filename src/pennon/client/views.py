@@ -43,7 +43,7 @@ class ViewConnection(Delegating):
 
         Args:
             name: The view's name.
-            query: What it shows: ``pennon.query("ns.table").select(...).where(...)``, its JSON, or a table.
+            query: What it shows: ``pennon.query("ns.table").select(...).where(...)``, its JSON, a table, or SQL.
             sql: Or a SELECT in Spark's SQL, over any tables of the catalog.
             select: Of a table, the columns, as ``Query.select`` takes them.
             where: Of a table, the rows.

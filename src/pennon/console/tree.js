@@ -184,9 +184,9 @@ export class Tree {
       const { open, name } = row.branch;
       return h(
         "div.node",
-        { ...shared, "aria-expanded": String(open), style: indent },
+        { ...shared, "aria-expanded": String(open), style: indent, title: name },
         h("span.twist", { "aria-hidden": "true" }, open ? "▾" : "▸"),
-        name,
+        h("span.cut", {}, name),
       );
     }
     const chosen = row.table.names.join("$") === this.current;
@@ -195,7 +195,7 @@ export class Tree {
       "div.node.leaf",
       { ...shared, "aria-selected": String(chosen), class: chosen ? "chosen" : "", style: indent, title: label },
       h("span.twist", { "aria-hidden": "true" }, row.table.view ? "◇" : "▦"),
-      label,
+      h("span.cut", {}, label),
       row.table.view ? h("span.hidden", {}, " (view)") : null,
     );
   }

@@ -50,7 +50,7 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.TABLE_INDEX_ALREADY_EXISTS: "Choose another name, or replace the index.",
     ErrorCode.TABLE_TAG_NOT_FOUND: "List the table's tags.",
     ErrorCode.TABLE_TAG_ALREADY_EXISTS: "Update the tag to move it.",
-    ErrorCode.TRANSACTION_NOT_FOUND: "Transactions are kept for a limited time; use the id as it was answered.",
+    ErrorCode.TRANSACTION_NOT_FOUND: "Transactions and jobs are kept for a limited time; use the id as answered.",
     ErrorCode.TABLE_VERSION_NOT_FOUND: "It may have been cleaned up; list the table's versions.",
     ErrorCode.TABLE_COLUMN_NOT_FOUND: "Describe the table to see its columns.",
     ErrorCode.INVALID_INPUT: "Correct the request; sending it again unchanged cannot succeed.",

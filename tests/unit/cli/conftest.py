@@ -1,4 +1,4 @@
-"""Commands run in this process, with nothing of the developer's own settings."""
+"""Commands run in this process."""
 
 from __future__ import annotations
 

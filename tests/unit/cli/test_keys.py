@@ -35,8 +35,9 @@ def test_any_other_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_the_secret_alone_is_on_standard_output(run: Run, tmp_path: Path) -> None:
-    ended = run("keys", "create", "ada", "--role", "writer", "--on", "a$b")
+@pytest.mark.parametrize("namespace", ["a.b", "a$b"])
+def test_the_secret_alone_is_on_standard_output(run: Run, tmp_path: Path, namespace: str) -> None:
+    ended = run("keys", "create", "ada", "--role", "writer", "--on", namespace)
     secret = ended.stdout.strip()
     assert ended.stdout == secret + "\n"
     assert "first key" in ended.stderr

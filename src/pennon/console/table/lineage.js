@@ -7,7 +7,7 @@ import { nothing } from "../parts/dialogs.js";
 import { copyButtons } from "../parts/snippets.js";
 import { tableAddress } from "../router.js";
 
-const WIDTH = 200;
+const WIDTH = 220;
 const ROW = 22;
 const HEAD = 38;
 const GAP_X = 110;
@@ -161,6 +161,7 @@ function box(entity, spot) {
     return s(
       "a.column",
       { href: tableAddress(entity.names, tab), "aria-label": `Column ${name} of ${entity.names.join(".")}` },
+      s("title", {}, name),
       s("rect.hit", { x: spot.x + 1, y: spot.y + HEAD + at * ROW, width: WIDTH - 2, height: ROW }),
       s("text", { x: spot.x + 12, y: spot.y + HEAD + at * ROW + 15 }, fit(name, entity.columns.get(name) ? 20 : 26)),
       entity.columns.get(name)
@@ -180,6 +181,7 @@ function box(entity, spot) {
     s(
       "a",
       { href: tableAddress(entity.names, tab), "aria-label": `${entity.kind} ${entity.names.join(".")}` },
+      s("title", {}, entity.names.join(".")),
       s("rect.hit", { x: spot.x + 1, y: spot.y + 1, width: WIDTH - 2, height: HEAD - 2, rx: 5 }),
       s("text.name", { x: spot.x + 12, y: spot.y + 16 }, title),
       s(

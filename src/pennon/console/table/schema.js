@@ -88,7 +88,7 @@ function drawField(row, closed, show) {
     { role: "listitem" },
     h(
       "span.field-name",
-      { style: { paddingLeft: `${level * 18 + 4}px` } },
+      { style: { paddingLeft: `${level * 18 + 4}px` }, title: path },
       row.nested
         ? h(
             "button.quiet.twist",
