@@ -114,7 +114,14 @@ class Discovery:
         return self._places.root.probes_are_cheap and folder.stat(DEREGISTERED_MARKER) is None
 
     def _inspect(self, name: str) -> Table | None:
-        """Return the table a folder holds: data, or a reservation; nothing when it was deregistered."""
+        """Return the table a folder holds; nothing when that is what is left of one that was dropped."""
+        found = self._look(name)
+        if found is None or self._database.read(lambda connection: garbage.holds(connection, found.location)):
+            return None
+        return self._look(name)  # the first may have seen the last files of a removal that is over by now
+
+    def _look(self, name: str) -> Table | None:
+        """Return the table that files in a folder tell of: data, or a reservation; nothing when it was deregistered."""
         try:
             check_name(name)
         except InvalidInputError:

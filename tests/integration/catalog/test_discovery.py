@@ -16,6 +16,8 @@ import pytest
 from lance_namespace.errors import ConcurrentModificationError, TableAlreadyExistsError, TableNotFoundError
 
 from pennon.catalog import garbage
+from pennon.lake import discovery
+from pennon.lake.history import stored_versions
 from tests.integration.catalog.lakes import rows
 
 if TYPE_CHECKING:
@@ -149,6 +151,28 @@ class TestMarkers:
         assert lake("ListTables", "$").tables == []
         with pytest.raises(TableNotFoundError):
             lake("TableExists", "one")
+
+    @pytest.mark.parametrize("operation", ["DropTable", "ListTables"])
+    def test_a_folder_whose_removal_ends_under_the_eyes_of_a_caller_is_not_found_again(
+        self, lake: Lake, beside: Any, monkeypatch: pytest.MonkeyPatch, operation: str
+    ) -> None:
+        beside.create_table("one", rows())
+        place, database = lake.root / "one.lance", lake.ns.house.database
+        database.write(lambda c: garbage.add(c, str(place), "dropped", 60_000))
+
+        def see_the_last_of_it(*given: Any) -> Any:
+            seen = stored_versions(*given)
+            shutil.rmtree(place, ignore_errors=True)
+            database.write(lambda c: garbage.remove(c, str(place)))
+            return seen
+
+        monkeypatch.setattr(discovery, "stored_versions", see_the_last_of_it)
+        if operation == "ListTables":
+            assert lake("ListTables", "$").tables == []
+        else:
+            with pytest.raises(TableNotFoundError):
+                lake("DropTable", "one")
+        assert not place.exists()
 
 
 class TestLosing:
