@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from pennon.lake.arrow_types import holds, without_views
+from pennon.lake.blobs import is_blob, with_nulls
 
 _PIECE_BYTES = 8 * 1024 * 1024
 
@@ -72,9 +73,8 @@ class ArrowSource:
         self._reader = self._open(self._file)
         #: What Lance is given: it stores views as what they are views of.
         self.schema: pa.Schema = without_views(self._reader.schema)
-        types = zip(self._reader.schema.types, self.schema.types, strict=True)
-        self._views = [index for index, (given, stored) in enumerate(types) if given != stored]
-        self._wide = [index for index, field in enumerate(self.schema) if holds(pa.types.is_decimal, field.type)]
+        fields = enumerate(zip(self._reader.schema, self.schema, strict=True))
+        self._mends = [(index, mend) for index, (given, stored) in fields for mend in _mends(given, stored)]
 
     def table(self) -> pa.Table:
         """Return all batches as one table."""
@@ -109,24 +109,26 @@ class ArrowSource:
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            yield from _pieces(self._realigned(self._without_views(batch)))
+            yield from _pieces(self._mended(batch))
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
         if self._file.fell_short or self._file.read(1):
             raise _corrupt()
 
-    def _without_views(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for index in self._views:
-            field = self.schema.field(index)
-            batch = batch.set_column(index, field, batch.column(index).cast(field.type))
+    def _mended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for index, mend in self._mends:
+            batch = batch.set_column(index, self.schema.field(index), mend(batch.column(index)))
         return batch
 
-    def _realigned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Copy decimals to where Lance can read them: it needs 16 bytes of alignment where Arrow grants 8."""
-        for index in self._wide:
-            column = batch.column(index)
-            copied = pa.concat_arrays([column, column.slice(0, 0)])
-            batch = batch.set_column(index, batch.schema.field(index), copied)
-        return batch
+
+def _mends(given: pa.Field, stored: pa.Field) -> Iterator[Callable[[pa.Array], pa.Array]]:
+    """Return what makes of a column's values such as Lance can store."""
+    if given.type != stored.type:
+        yield lambda values: values.cast(stored.type)
+    if is_blob(stored):
+        yield with_nulls
+    if holds(pa.types.is_decimal, stored.type):
+        # It needs 16 bytes of alignment where Arrow grants 8, which a copy has.
+        yield lambda values: pa.concat_arrays([values, values.slice(0, 0)])
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

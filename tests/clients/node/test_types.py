@@ -10,12 +10,14 @@ import base64
 import json
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pennon.lake.arrow_json import type_to_json
+from tests.clients.lakes import ClientTable, Lake
 from tests.clients.node.running import run_script
 from tests.integration.data.arrow_types import CASTS, EVERY, stored_type, table_of
 from tests.integration.data.tables import DataTable, stream_of
@@ -116,3 +118,14 @@ def test_columns_are_added_by_expressions_alone(journeys: dict[str, Any]) -> Non
     }
     assert len(refused) == 1
     assert "Only SQL expressions are supported" in refused.pop()
+
+
+def test_blobs_survive(local_lake: Lake, tmp_path: Path) -> None:
+    contents = [b"a" * 100_000, None, b""]
+    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    data = pa.table({"id": [0, 1, 2], "blob": contents}, schema=pa.schema([pa.field("id", pa.int64()), blob]))
+    (tmp_path / "data.arrow").write_bytes(stream_of(data))
+    name = f"types_{secrets.token_hex(6)}"
+    assert run_script("blobs.mjs", local_lake.url, str(tmp_path / "data.arrow"), name) == {"ids": [0, 1, 2] * 2}
+    files = ClientTable(local_lake, local_lake.connect(), name).open().take_blobs("renamed", indices=list(range(6)))
+    assert [None if file is None else file.readall() for file in files] == contents * 2
