@@ -42,7 +42,8 @@ TYPES = [
     pa.large_list(pa.string()),
     pa.list_(pa.float32(), 128),
     pa.struct([pa.field("lang", pa.string()), pa.field("score", pa.float64(), nullable=False)]),
-    pa.list_(pa.struct([("words", pa.list_(pa.timestamp("us", "UTC")))]), 2),
+    pa.list_(pa.struct([("words", pa.list_(pa.string()))])),
+    pa.list_(pa.struct([("at", pa.timestamp("us", "UTC"))]), 2),
     pa.map_(pa.string(), pa.int64()),
 ]
 
