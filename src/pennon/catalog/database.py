@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, LiteralString, Protocol, TypeVar
 
 from lance_namespace.errors import ServiceUnavailableError
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
+
+_NOTE_ATTEMPTS = 5
 
 
 class StillReferencedError(Exception):
@@ -83,6 +85,14 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Give back all connections."""
+
+
+def write_note(database: Database, note: Callable[[Connection], Result]) -> Result:
+    """Write down what was done already, and may stand there twice: no lost connection makes that a failure."""
+    for _ in range(_NOTE_ATTEMPTS):
+        with suppress(UnclearOutcomeError):
+            return database.write(note)
+    return database.write(note)
 
 
 def log_failure(outcome: Future[Any]) -> None:

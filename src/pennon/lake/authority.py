@@ -17,7 +17,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.catalog import StillReferencedError, UnclearOutcomeError, tables, versions
+from pennon.catalog import StillReferencedError, UnclearOutcomeError, tables, versions, write_note
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
 from pennon.lake.guarding import check_client_commit
@@ -206,4 +206,4 @@ class CommitAuthority:
         except FileNotFoundError:
             raise InvalidInputError("There is no staged manifest at manifest_path.") from None
         version = self.publish(staged, staged.version)
-        return replace(version, transaction_id=self._database.write(note))
+        return replace(version, transaction_id=write_note(self._database, note))

@@ -18,7 +18,7 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from pennon.catalog import tables
+from pennon.catalog import tables, write_note
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_types import check_type
 from pennon.lake.lanes import Lanes
@@ -128,7 +128,7 @@ class Writer:
                 result = work(dataset)
             transaction_id, version = committer.transaction_id, dataset.version
             if transaction_id is None and version != before:
-                transaction_id = self._database.write(note)
+                transaction_id = write_note(self._database, note)
             self._datasets.keep_for_writing(branch, dataset, committer)
             return result, Written(version, transaction_id)
 
@@ -193,7 +193,7 @@ class Writer:
             dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 done = self._commit(dataset, parts.operation, parts.version or dataset.version, committer)
-            return Written(done.version, committer.transaction_id or self._database.write(note), parts.rows)
+            return Written(done.version, committer.transaction_id or write_note(self._database, note), parts.rows)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit, or who is refused, fails alone."""
@@ -295,7 +295,7 @@ class Writer:
         except BaseException:
             self._discard(table, branch, operation.fragments, committer)
             raise
-        return Written(done.version, committer.transaction_id or self._database.write(note), source.rows)
+        return Written(done.version, committer.transaction_id or write_note(self._database, note), source.rows)
 
     def _commit(self, target: Any, operation: Any, read_version: int, committer: TableCommitter) -> Any:
         managed = committer.table.managed

@@ -16,7 +16,7 @@ from lance_namespace.errors import (
 )
 from pydantic import BaseModel, ValidationError
 
-from pennon.catalog import StillReferencedError, namespaces, tables, transactions
+from pennon.catalog import StillReferencedError, namespaces, tables, transactions, write_note
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
@@ -75,6 +75,10 @@ class Operations:
 
     def _write(self, work: Callable[[Connection], Result]) -> Result:
         return self.house.database.write(work)
+
+    def _note(self, operation: str, table: Table) -> str:
+        """Record an operation whose effect is there, and return the transaction's id."""
+        return write_note(self.house.database, note_of(operation, table))
 
     def _table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""

@@ -93,7 +93,7 @@ class BranchOperations(Operations):
             self._write(lambda connection: versions.delete_branch(connection, table.id, name))
 
         self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work, alone=True)
-        return DeleteTableBranchResponse(transaction_id=self._write(note_of("DeleteTableBranch", table)))
+        return DeleteTableBranchResponse(transaction_id=self._note("DeleteTableBranch", table))
 
     def _branches(self, table: Table) -> dict[str, refs.Ref]:
         return {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}

@@ -42,7 +42,7 @@ class IndexOperations(Operations):
         options = {**request.model_dump(exclude_none=True, by_alias=True), **(more or {})}
         with self._while_it_lasts(table):
             self.house.indexer.start(table, check_branch(request.branch), options, replace=replace)
-        transaction_id = self._write(note_of("CreateTableIndex", table))
+        transaction_id = self._note("CreateTableIndex", table)
         return CreateTableIndexResponse(transaction_id=transaction_id)
 
     def create_table_scalar_index(self, request: CreateTableIndexRequest) -> CreateTableScalarIndexResponse:

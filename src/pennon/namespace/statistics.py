@@ -54,7 +54,7 @@ class StatisticsOperations(Operations):
                 dataset.checkout_version((branch or None, version) if branch else version).restore()
 
         _, written = self.house.writer.change(table, branch, note_of("RestoreTable", table), work)
-        transaction_id = written.transaction_id or self._write(note_of("RestoreTable", table))
+        transaction_id = written.transaction_id or self._note("RestoreTable", table)
         return RestoreTableResponse(transaction_id=transaction_id)
 
 

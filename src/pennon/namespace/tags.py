@@ -23,7 +23,7 @@ from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake import refs
 from pennon.lake.layout import check_branch
-from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.namespace.base import Operations, request_as, table_id
 
 _LISTING = "tags"
 
@@ -60,7 +60,7 @@ class TagOperations(Operations):
             content = refs.tag_content(branch, version.version, version.size)
             if self.house.places.folder(table.location).put_if_absent(path, content) is None:
                 raise TableTagAlreadyExistsError(f"The table already has a tag {request.tag!r}.")
-        return CreateTableTagResponse(transaction_id=self._write(note_of("CreateTableTag", table)))
+        return CreateTableTagResponse(transaction_id=self._note("CreateTableTag", table))
 
     def update_table_tag(self, request: UpdateTableTagRequest) -> UpdateTableTagResponse:
         """Move a tag to another version that exists."""
@@ -73,7 +73,7 @@ class TagOperations(Operations):
             version = self.house.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size, before)
             self.house.places.folder(table.location).replace(path, content)
-        return UpdateTableTagResponse(transaction_id=self._write(note_of("UpdateTableTag", table)))
+        return UpdateTableTagResponse(transaction_id=self._note("UpdateTableTag", table))
 
     def delete_table_tag(self, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
         """Remove a tag; the version it pointed to stays."""
@@ -83,7 +83,7 @@ class TagOperations(Operations):
         with self._while_it_lasts(table), self.house.writer.turn(table):
             self._tag(table, request.tag)
             self.house.places.folder(table.location).remove(path)
-        return DeleteTableTagResponse(transaction_id=self._write(note_of("DeleteTableTag", table)))
+        return DeleteTableTagResponse(transaction_id=self._note("DeleteTableTag", table))
 
     def _tag(self, table: Table, name: str) -> refs.Ref:
         known = {ref.name: ref for ref in refs.tags(self.house.places.folder(table.location))}

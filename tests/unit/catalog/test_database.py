@@ -1,0 +1,36 @@
+"""What every database is used for in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lance_namespace.errors import ServiceUnavailableError
+
+from pennon.catalog import UnclearOutcomeError, write_note
+
+
+class Moody:
+    """A database that loses some connections while it makes transactions durable."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+
+    def write(self, work: Any) -> Any:
+        if self._failures:
+            raise self._failures.pop()
+        return work(None)
+
+
+def test_a_note_is_written_again_when_nobody_knows_whether_it_was() -> None:
+    moody: Any = Moody(UnclearOutcomeError("Who knows?"), UnclearOutcomeError("Who knows?"))
+    assert write_note(moody, lambda _: "noted") == "noted"
+
+
+def test_a_database_that_never_knows_and_one_that_does_not_answer_are_told() -> None:
+    never: Any = Moody(*[UnclearOutcomeError("Who knows?")] * 100)
+    with pytest.raises(UnclearOutcomeError):
+        write_note(never, lambda _: "noted")
+    silent: Any = Moody(ServiceUnavailableError("It does not answer."))
+    with pytest.raises(ServiceUnavailableError, match="not answer"):
+        write_note(silent, lambda _: "noted")
