@@ -50,8 +50,10 @@ format: setup ## Format the code and fix what can be fixed
 
 ##@ Measure
 
-chaos: setup ## Run the long tests and everything in tests/chaos (PYTEST_ARGS=...)
+chaos: setup ## Run the long tests, everything in tests/chaos, and the data plane on S3 (PYTEST_ARGS=...)
 	$(BIN)/pytest tests -m "long or chaos" $(PYTEST_ARGS)
+	$(BIN)/pytest tests/clients/remote tests/clients/node tests/integration/data --on-s3 -m "not long" \
+		--ignore tests/integration/data/test_schemathesis.py $(PYTEST_ARGS)
 
 bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
 	@$(BIN)/python -m scripts.components wrk

@@ -32,6 +32,11 @@ class StartPennon(Protocol):
     ) -> PennonProcess: ...
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    said = "let the server that most tests share have its catalog in PostgreSQL, and its tables on object storage"
+    parser.addoption("--on-s3", action="store_true", help=said)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "chaos: a test in tests/chaos; marked by where it is")
     for name in [name for name in os.environ if name.startswith("PENNON_")]:
@@ -89,10 +94,18 @@ def s3_root(s3_server: S3Server) -> Iterator[S3Root]:
 
 
 @pytest.fixture(scope="session")
-def pennon_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+def pennon_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
     """A Pennon for all tests of a worker: each must use names of its own in it."""
-    with PennonProcess(tmp_path_factory.mktemp("pennon")) as server:
+    arguments = request.getfixturevalue("distant_places") if request.config.getoption("--on-s3") else ()
+    with PennonProcess(tmp_path_factory.mktemp("pennon"), *arguments) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def distant_places(postgres_server: PostgresServer, s3_server: S3Server) -> list[str]:
+    """The arguments of a server with a catalog in PostgreSQL, and tables on object storage."""
+    database = postgres_server.url(postgres_server.create_database())
+    return ["--database", database, *s3_server.create_root().arguments]
 
 
 @pytest.fixture(scope="session")

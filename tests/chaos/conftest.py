@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.crashing import Mortal
 from tests.chaos.fill_storm import TASKS
-from tests.clients.lakes import Lake, s3_arguments
+from tests.clients.lakes import Lake
 from tests.support.server import PennonProcess
 from tests.support.spark import WORKER
 
@@ -48,7 +48,7 @@ def mortal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             arguments, s3 = database_arguments(request, kind), None
             if kind == BUCKET:
                 s3 = request.getfixturevalue("s3_server")
-                arguments += s3_arguments(s3.create_root())
+                arguments += s3.create_root().arguments
             started[kind] = Mortal(tmp_path_factory.mktemp("mortal"), *arguments, s3=s3)
         server = started[kind].server
         if server._process is None or server.returncode is not None:
@@ -79,7 +79,7 @@ def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 @pytest.fixture
 def s3_lake(s3_server: S3Server, s3_root: S3Root, start_pennon: StartPennon) -> Lake:
     """A server on object storage, with the embedded catalog."""
-    return Lake(start_pennon("--processes", "1", *s3_arguments(s3_root)), s3_root.options, s3_server)
+    return Lake(start_pennon("--processes", "1", *s3_root.arguments), s3_root.options, s3_server)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import lance_namespace as ln
 import pytest
 
-from tests.clients.lakes import ClientTable, Lake, s3_arguments
+from tests.clients.lakes import ClientTable, Lake
 from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     s3: S3Server = request.getfixturevalue("s3_server")
     root = s3.create_root()
     database = postgres.url(postgres.create_database())
-    with PennonProcess(directory, "--database", database, *s3_arguments(root)) as server:
+    with PennonProcess(directory, "--database", database, *root.arguments) as server:
         yield Lake(server, root.options, s3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.support.s3 import S3Root, S3Server
+    from tests.support.s3 import S3Server
     from tests.support.server import PennonProcess
 
 HIGHEST = 2**64 - 1
@@ -49,11 +48,6 @@ def arrow_stream(data: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, data.schema) as writer:
         writer.write_table(data)
     return bytes(sink.getvalue().to_pybytes())
-
-
-def s3_arguments(root: S3Root) -> list[str]:
-    """Return the arguments of a server whose tables are on object storage."""
-    return ["--root", root.url, "--storage-options", json.dumps(root.options), "--vend-credentials"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import lance_namespace as ln
 import lancedb
 import pytest
 
-from tests.clients.lakes import ClientTable, Lake, ids_of, rows, s3_arguments
+from tests.clients.lakes import ClientTable, Lake, ids_of, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_root_may_have_any_name(start_pennon: StartPennon, tmp_path: Path) -> 
 
 def test_a_prefix_in_a_bucket_may_have_any_name(start_pennon: StartPennon, s3_server: S3Server) -> None:
     root = s3_server.create_root("a folder/é/a+b")
-    lake = Lake(start_pennon("--processes", "1", *s3_arguments(root)), root.options, s3_server)
+    lake = Lake(start_pennon("--processes", "1", *root.arguments), root.options, s3_server)
     client = lake.connect()
     client.create_namespace(ln.CreateNamespaceRequest(id=["space"]))
     exercise(ClientTable(lake, client, "space", "t"))

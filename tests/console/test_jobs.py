@@ -150,3 +150,26 @@ class TestFollowing:
         expect(screen.button("Copy as curl: cancel")).to_be_focused()
         screen.button("Cancel").press("Enter")
         expect(screen.main.locator(".chip").first).to_have_text("cancelled", timeout=60_000)
+
+
+MINUTE = {"state": "done", "creation_ms": 0, "started_ms": 0, "finished_ms": 60_000, "counters": {}}
+#: What jobs of a minute were about, and how the sentence about them begins.
+BOTTLENECKS: list[tuple[dict[str, Any], str]] = [
+    ({"counters": {"read_seconds": 60, "udf_seconds": 20}}, "Reading the inputs takes 75%"),
+    ({"counters": {"read_seconds": 20, "udf_seconds": 60}}, "The function itself takes 75%"),
+    ({"counters": {"udf_seconds": 30, "write_seconds": 70}}, "Writing the results takes 70%"),
+    ({"counters": {"commit_seconds": 90, "udf_seconds": 10}}, "Committing takes 90%"),
+    ({"counters": {"rows_planned": 9, "udf_seconds": 2}}, "Starting tasks and planning took most of its 60 s"),
+    ({"counters": {"udf_seconds": 9}, "started_ms": 55_000}, "It waited 55 s for a worker, longer than it ran"),
+    ({}, "There was nothing to compute."),
+    ({"state": "pending", "waiting_for": "No worker is running"}, "It waits: no worker is running."),
+    ({"state": "failed", "failure": {"phase": "compute", "message": "no"}}, 'It ended in the phase "compute": no'),
+]
+
+
+def test_one_sentence_names_the_bottleneck(screen: Screen) -> None:
+    screen.open("jobs")
+    program = "async (job) => (await import('/console/jobs/bottleneck.js')).bottleneck(job)"
+    told = [screen.page.evaluate(program, {**MINUTE, **job}) for job, _ in BOTTLENECKS]
+    for sentence, (_, begins) in zip(told, BOTTLENECKS, strict=True):
+        assert sentence.startswith(begins)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.clients.lakes import Lake, s3_arguments
+from tests.clients.lakes import Lake
 from tests.support.server import PennonProcess
 from tests.support.spark import WORKER, ConnectServer, StandaloneCluster
 
@@ -36,5 +36,5 @@ def distant_lake(
     """A Pennon with a worker whose catalog is in PostgreSQL, and whose tables are on object storage."""
     root = s3_server.create_root()
     database = ("--database", postgres_server.url(postgres_server.create_database()))
-    with PennonProcess(tmp_path_factory.mktemp("distant"), *database, *s3_arguments(root), env=WORKER) as server:
+    with PennonProcess(tmp_path_factory.mktemp("distant"), *database, *root.arguments, env=WORKER) as server:
         yield Lake(server, root.options, s3_server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import subprocess
 import sys
@@ -28,6 +29,11 @@ class S3Root:
     def url(self) -> str:
         """The address, as Lance and Pennon know it."""
         return f"s3://{self.bucket}/{self.prefix}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of a server whose tables are there."""
+        return ["--root", self.url, "--storage-options", json.dumps(self.options), "--vend-credentials"]
 
 
 class S3Server:

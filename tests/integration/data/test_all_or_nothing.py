@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.data.tables import DataTable, error, rows
-from tests.support.server import PennonProcess
 
 OTHER = pa.table({"other": ["x", "y"]})
 
@@ -61,11 +61,9 @@ def test_an_upload_to_a_branch_that_does_not_exist_does_not_begin(table: DataTab
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_an_upload_that_is_completed_and_given_up_at_once_is_either(
-    new: DataTable, pennon_server: PennonProcess, managed: bool
-) -> None:
+def test_an_upload_that_is_completed_and_given_up_at_once_is_either(new: DataTable, root: Path, managed: bool) -> None:
     if not managed:
-        lance.write_dataset(rows(100), pennon_server.directory / f"{new.names[0]}.lance")
+        lance.write_dataset(rows(100), root / f"{new.names[0]}.lance")
     else:
         new.create(rows(100))
     for start in range(100, 150, 10):

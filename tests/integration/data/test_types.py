@@ -56,12 +56,16 @@ def test_values_survive_through_the_remote_client(pennon_server: PennonProcess, 
     assert same(column_of(table.search().limit(len(column)).to_arrow()), column)
 
 
+def dataset_of(table: DataTable) -> Any:
+    described = table.do("describe")
+    return lance.dataset(described["location"], storage_options=described.get("storage_options"))
+
+
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_values_are_those_that_lance_reads_from_storage(new: DataTable, kind: str) -> None:
     column = COLUMNS[kind]
     new.create(table_of(column))
-    stored = lance.dataset(new.do("describe")["location"])
-    assert same(column_of(stored.to_table()), column)
+    assert same(column_of(dataset_of(new).to_table()), column)
 
 
 @pytest.mark.parametrize("kind", CHANGED)
@@ -225,7 +229,7 @@ def blobs() -> pa.Table:
 
 
 def contents_of(table: DataTable, column: str) -> list[bytes | None]:
-    dataset = lance.dataset(table.do("describe")["location"])
+    dataset = dataset_of(table)
     files = dataset.take_blobs(column, indices=list(range(dataset.count_rows())))
     return [None if file is None else file.readall() for file in files]
 

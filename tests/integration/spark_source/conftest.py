@@ -12,7 +12,7 @@ import pennon.spark
 from pennon.core.settings import load_settings
 from pennon.pipeline.session import Sessions
 from pennon.spark.session import accept_pandas
-from tests.clients.lakes import Lake, s3_arguments
+from tests.clients.lakes import Lake
 from tests.integration.spark_source.shops import Shop
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER
@@ -51,7 +51,7 @@ def shop(pennon_server: PennonProcess, spark: Any) -> Shop:
 def s3_lake(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A server whose tables are on object storage, and which hands out what opens it."""
     root = s3_server.create_root()
-    with PennonProcess(tmp_path_factory.mktemp("lake"), *s3_arguments(root)) as server:
+    with PennonProcess(tmp_path_factory.mktemp("lake"), *root.arguments) as server:
         yield Lake(server, root.options, s3_server)
 
 
