@@ -71,13 +71,6 @@ def children(connection: Connection, namespace: Sequence[str], *, after: str, li
     return [row[0] for row in rows]
 
 
-def similar_names(connection: Connection, namespace: Identifier, limit: int = 200) -> list[str]:
-    """Return some names beside a namespace that does not exist: those that begin alike, then the first there are."""
-    parent, name = namespace[:-1], namespace[-1]
-    alike = children(connection, parent, after=name[: len(name) // 2], limit=limit)
-    return [*alike, *children(connection, parent, after="", limit=limit)]
-
-
 def lock(connection: Connection, namespace: Sequence[str], dialect: str) -> Identifier | None:
     """Keep others from adding to a namespace until the transaction ends; none when it does not exist."""
     sql = "SELECT path FROM namespaces WHERE path = ?"

@@ -215,13 +215,6 @@ def all_below(connection: Connection, namespace: Sequence[str]) -> list[Table]:
     return [_table(row) for row in rows]
 
 
-def similar_names(connection: Connection, identifier: Identifier, limit: int = 200) -> list[str]:
-    """Return some names of tables beside one that does not exist: those that begin alike, then the first there are."""
-    namespace, name = identifier[:-1], identifier[-1]
-    alike = names(connection, namespace, after=name[: len(name) // 2], limit=limit, include_declared=True)
-    return [*alike, *names(connection, namespace, after="", limit=limit, include_declared=True)]
-
-
 def in_namespace(connection: Connection, namespace: Sequence[str]) -> list[Table]:
     """Return every table directly in a namespace."""
     return [_table(row) for row in connection.all(_SELECT + "WHERE namespace = ?", key_of(namespace))]

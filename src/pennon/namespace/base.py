@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import (
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
+
+#: Among so many names the one that was meant is looked for.
+_SIMILAR_NAMES = 200
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,8 @@ def missing_table(connection: Connection, identifier: Identifier) -> NamespaceNo
     parent = identifier[:-1]
     if not namespaces.exists(connection, parent):
         return missing_namespace(parent, connection)
-    hint = suggest(identifier[-1], tables.similar_names(connection, identifier))
+    page = partial(tables.names, connection, parent, limit=_SIMILAR_NAMES, include_declared=True)
+    hint = suggest(identifier[-1], _similar(identifier[-1], page))
     return TableNotFoundError(f"Table {format_identifier(identifier)!r} does not exist.{hint}")
 
 
@@ -183,8 +188,16 @@ def missing_namespace(namespace: Identifier, connection: Connection | None = Non
     A caller is told nothing of names that it may not see.
     """
     visible = current_caller().principal.role_on(namespace[:-1]) is not None
-    hint = suggest(namespace[-1], namespaces.similar_names(connection, namespace)) if connection and visible else ""
+    hint = ""
+    if connection and visible:
+        page = partial(namespaces.children, connection, namespace[:-1], limit=_SIMILAR_NAMES)
+        hint = suggest(namespace[-1], _similar(namespace[-1], page))
     return NamespaceNotFoundError(f"Namespace {format_identifier(namespace)!r} does not exist.{hint}")
+
+
+def _similar(name: str, page: Callable[..., list[str]]) -> list[str]:
+    """Return some names beside one that does not exist: those that begin alike, then the first there are."""
+    return [*page(after=name[: len(name) // 2]), *page(after="")]
 
 
 def require_free_hand() -> None:

@@ -20,7 +20,7 @@ from lance_namespace import (
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
-from pennon.lake.arrow_types import check_type
+from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
 from pennon.lake.layout import check_branch
@@ -216,7 +216,7 @@ def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
     if output.struct_field:
         own["virtual_column.struct_field"] = output.struct_field
     kind = type_from_json(output.data_type)
-    if _has_empty_struct(kind):
+    if holds(_is_empty_struct, kind):
         raise TableSchemaValidationError(
             f"The type of {output.column!r} has a struct without fields, of which Lance cannot store nulls: {kind}."
         )
@@ -224,10 +224,8 @@ def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
     return pa.field(output.column, kind, metadata=own)
 
 
-def _has_empty_struct(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind) and not kind.num_fields:
-        return True
-    return any(_has_empty_struct(kind.field(index).type) for index in range(kind.num_fields))
+def _is_empty_struct(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind)) and not kind.num_fields
 
 
 def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[dict[str, Any]]:
