@@ -1,16 +1,15 @@
-"""The first rows of a table: few and small ones are read at once, without a plan."""
+"""The first rows of a table: few and small ones are read at once, without a plan, and kept for who asks again."""
 
 from __future__ import annotations
 
-from threading import Lock
-from typing import Any
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any
 
 from pennon.lake.blobs import holds_blobs
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _MOST_BYTES = 64 * 1024
-#: Heads with open files: the space of files that are removed is not free before they are closed.
-_MOST_OPEN = 64
 
 
 class Head:
@@ -22,8 +21,8 @@ class Head:
         self.names = frozenset(schema.names)
         self._fragment = next(iter(dataset.get_fragments()), None)
         self._rows, self._row_bytes = 0, 0.0
-        #: The columns that were asked for last, and what reads them if they were asked for before.
-        self._asked: tuple[Any, Any] = ((), None)
+        #: The rows that were read last: their columns, their places, and themselves.
+        self._kept: tuple[list[str] | None, range, pa.Table | None] = (None, range(0), None)
         # A scan tells of blobs where they are; the fragment itself would read them.
         if self._fragment is None or self._fragment.num_deletions > 0 or any(map(holds_blobs, schema)):
             return
@@ -36,38 +35,14 @@ class Head:
         """Tell whether rows are in this fragment, and together so small that reading them takes no time."""
         return bool(places) and places.stop <= self._rows and len(places) * self._row_bytes <= _MOST_BYTES
 
-    def take(self, places: range, columns: list[str] | None) -> Any:
-        """Return rows by their places; who asks for the same columns again finds their files open."""
+    def take(self, places: range, columns: list[str] | None) -> pa.Table:
+        """Return rows by their places; they are kept, if they are small in memory, too."""
+        asked, within, kept = self._kept
+        if kept is not None and columns == asked and within.start <= places.start and places.stop <= within.stop:
+            return kept.slice(places.start - within.start, len(places))
         assert self._fragment is not None  # noqa: S101 (or it would hold no rows)
-        asked, reader = self._asked
-        if asked != columns:
-            self._asked = columns, None
-            return self._fragment.take(list(places), columns=columns)
-        if reader is None:
-            reader = self._fragment.open_session(columns)
-            self._asked = columns, reader
-            _note_open(self)
-        return reader.take(list(places))
-
-    def close(self) -> None:
-        """Close the files; who asks again opens them again."""
-        self._asked = self._asked[0], None
-
-
-_lock = Lock()
-_open: WeakSet[Head] = WeakSet()
-
-
-def close_heads() -> None:
-    """Close the files of all heads."""
-    with _lock:
-        for head in _open:
-            head.close()
-        _open.clear()
-
-
-def _note_open(head: Head) -> None:
-    if len(_open) >= _MOST_OPEN:
-        close_heads()
-    with _lock:
-        _open.add(head)
+        found = self._fragment.take(list(places), columns=columns)
+        # With all that its buffers hold: values may be a small part of the page that they were decoded from.
+        if found.get_total_buffer_size() <= _MOST_BYTES:
+            self._kept = columns, places, found
+        return found

@@ -17,7 +17,6 @@ from pennon.lake.datasets import Datasets
 from pennon.lake.details import DetailReader
 from pennon.lake.discovery import Discovery
 from pennon.lake.fills import Ledger
-from pennon.lake.heads import close_heads
 from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
 from pennon.lake.places import Places
@@ -89,7 +88,6 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
 
     def tidy(self) -> None:
         """Do the small chores of a long-lived process: forget what is old, remove what drops left behind."""
-        close_heads()
         oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
         self._write(lambda connection: transactions.forget_before(connection, oldest))
         stale = now_millis() - int(self.house.settings.idempotency_hours * _DAY_MILLIS / 24)
