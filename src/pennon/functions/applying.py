@@ -97,7 +97,7 @@ class Applier:
         except Exception:  # noqa: BLE001 - whatever a result does while it is converted is the function's fault
             return self._results.join(list(self._convert_rows(values, errors)))
 
-    def _call_rows(self, columns: list[list[Any]], rows: int, errors: list[RowError]) -> list[Any]:
+    def _call_rows(self, columns: Sequence[Sequence[Any]], rows: int, errors: list[RowError]) -> list[Any]:
         try:
             values = self._settle_rows(columns, rows, errors)
         finally:
@@ -107,7 +107,7 @@ class Applier:
         self._answered = self._answered or len(errors) < rows
         return values
 
-    def _settle_rows(self, columns: list[list[Any]], rows: int, errors: list[RowError]) -> list[Any]:
+    def _settle_rows(self, columns: Sequence[Sequence[Any]], rows: int, errors: list[RowError]) -> list[Any]:
         calls = self._call_each(columns, rows)
         values: list[Any] = []
         while len(values) < rows:
@@ -126,7 +126,7 @@ class Applier:
                 values.append(self._settle_row(row, arguments, raised, errors))
         return values
 
-    def _call_each(self, columns: list[list[Any]], rows: int) -> Iterator[Any]:
+    def _call_each(self, columns: Sequence[Sequence[Any]], rows: int) -> Iterator[Any]:
         """Call the function for one row after the other, as they are asked for."""
         suspect = self._suspect
         if suspect is None:
@@ -284,13 +284,17 @@ def _targets(outputs: pa.Schema, struct_fields: Sequence[str] | None, declared: 
     ]
 
 
-def python_values(column: pa.Array) -> list[Any]:
+def python_values(column: pa.Array) -> Sequence[Any]:
     """Return the values of a column as Python's own."""
-    if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        numbers: list[Any] = column.to_numpy().tolist()  # faster than to_pylist()
-        return numbers
+    if column.null_count == 0 and _is_number(column.type):
+        # A number comes into being when it is asked for, and its memory serves for the next: faster than a list of all.
+        return memoryview(column.to_numpy())
     values: list[Any] = column.to_pylist()
     return values
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
 
 
 def _seen_by_rules(error: BaseException) -> BaseException:

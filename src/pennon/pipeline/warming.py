@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.session import Session
 
 #: After so many runs of tasks Java has loaded what they take, and compiled the most of it.
-_ROUNDS = 8
+_ROUNDS = 40
 _LOOK_SECONDS = 0.05
 
 
