@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pennon.catalog.tables import Table
 from pennon.lake import history
 from pennon.namespace import PennonNamespace
 from tests.chaos.manifests import make_manifest, manifest_name, staged_name
-from tests.clients.lakes import ids_of, rows
+from tests.clients.lakes import arrow_stream, ids_of, rows
 
 SECONDS = 60.0
 
@@ -230,3 +231,15 @@ def test_a_clone_that_cannot_have_its_name_leaves_the_files_of_who_has_it(pennon
     assert begun.read_bytes() == b"rows"
     described = pennon.describe_table(ln.DescribeTableRequest(id=["t"], check_declared=True))
     assert described.is_only_declared
+
+
+def test_rows_of_a_declared_table_that_is_dropped_meanwhile_are_told_so(
+    pennon: PennonNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, write in (("CreateTable", pennon.create_table), ("InsertIntoTable", pennon.insert_into_table)):
+        pennon.declare_table(ln.DeclareTableRequest(id=["t"]))
+        drop = partial(pennon.drop_table, ln.DropTableRequest(id=["t"]))
+        before(monkeypatch, pennon.house.authority, "stage", drop)
+        with pytest.raises(ln.TableNotFoundError, match="was dropped"):
+            write(getattr(ln, f"{name}Request")(id=["t"]), arrow_stream(rows(10)))
+        assert pennon.list_tables(ln.ListTablesRequest(id=[])).tables == []

@@ -78,5 +78,10 @@ def of_column(connection: Connection, table_id: str, column_key: str) -> list[Fi
     return [_fill(row) for row in rows]
 
 
+def delete_branch(connection: Connection, table_id: str, branch: str) -> None:
+    """Forget all that a branch knows: another one of its name has other rows."""
+    connection.run("DELETE FROM column_fills WHERE table_id = ? AND branch = ?", table_id, branch)
+
+
 def _fill(row: Row) -> Fill:
     return Fill(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]))

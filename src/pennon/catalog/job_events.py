@@ -55,5 +55,15 @@ def after(connection: Connection, job_id: str, seq: int, limit: int) -> list[Job
     return [_event(row) for row in rows]
 
 
+def of_kind(connection: Connection, job_id: str, kind: str) -> list[JobEvent]:
+    """Return the events of a job that are of a kind, in order."""
+    rows = connection.all(
+        "SELECT job_id, seq, at, kind, unit, data FROM job_events WHERE job_id = ? AND kind = ? ORDER BY seq",
+        job_id,
+        kind,
+    )
+    return [_event(row) for row in rows]
+
+
 def _event(row: Row) -> JobEvent:
     return JobEvent(row[0], row[1], row[2], row[3], row[4], json.loads(row[5]))

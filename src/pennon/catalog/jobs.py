@@ -317,17 +317,14 @@ def active_on(connection: Connection, table_id: str) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-def last_submitted(connection: Connection, table_id: str, branch: str, target: str) -> int:
-    """Return when the newest job of a target was submitted; 0 when there is none."""
-    found = connection.one(
-        "SELECT MAX(created_at) FROM jobs WHERE table_id = ? AND branch = ? AND target = ?", table_id, branch, target
+def newest(connection: Connection, table_id: str, branch: str, target: str) -> Job | None:
+    """Return the job of a target that was submitted last."""
+    row = connection.one(
+        _SELECT + "WHERE j.table_id = ? AND j.branch = ? AND j.target = ? ORDER BY j.id DESC LIMIT 1",
+        table_id,
+        branch,
+        target,
     )
-    return int(found[0] or 0) if found else 0
-
-
-def newest(connection: Connection, table_id: str, kind: str) -> Job | None:
-    """Return the job of a kind on a table that was submitted last."""
-    row = connection.one(_SELECT + "WHERE j.table_id = ? AND j.kind = ? ORDER BY j.id DESC LIMIT 1", table_id, kind)
     return _job(row) if row else None
 
 

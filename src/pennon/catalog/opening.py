@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def open_database(url: str, *, pool_size: int = 16) -> Database:
     """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only when it is needed."""
-    scheme = urlsplit(url).scheme
-    if scheme == "sqlite":
+    path = url.removeprefix("sqlite:///")
+    if path != url and path not in {"", ":memory:"}:
         from pennon.catalog.sqlite import SqliteDatabase
 
-        return SqliteDatabase(Path(unquote(url.removeprefix("sqlite:///"))))
-    if scheme in {"postgresql", "postgres"}:
+        return SqliteDatabase(Path(unquote(path)))
+    if urlsplit(url).scheme in {"postgresql", "postgres"}:
         from pennon.catalog.postgres import PostgresDatabase
 
         return PostgresDatabase(url, pool_size=pool_size)

@@ -134,7 +134,9 @@ class SqliteDatabase:
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
-        self._own = self._connect()  # fails here, not in the writer, when the file cannot be opened
+        # One after the other, or SQLite, which does not wait when it makes a new file a WAL, would refuse the second.
+        with self.exclusive("catalog"):
+            self._own = self._connect()  # fails here, not in the writer, when the file cannot be opened
         self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
         self._writer.start()
 

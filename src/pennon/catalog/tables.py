@@ -97,6 +97,11 @@ def find_overlapping(connection: Connection, location: str) -> Table | None:
         if found is not None:
             return found
         parent = parent.rsplit("/", 1)[0]
+    return find_inside(connection, location)
+
+
+def find_inside(connection: Connection, location: str) -> Table | None:
+    """Return a table whose location lies in this one."""
     row = connection.one(_SELECT + "WHERE location > ? AND location < ? LIMIT 1", location + "/", location + "0")
     return _table(row) if row else None
 

@@ -74,6 +74,11 @@ class Settings(BaseSettings):
         description="Prefixes outside the root under which tables may be registered (JSON).",
     )
     manage_registered: bool = Field(False, description="Commit registered tables through Pennon, as those it creates.")
+    recreate_apart: bool = Field(
+        True,
+        description="Give a root table that is made again after a drop a folder of its own, where writers that still "
+        "hold the first one cannot reach it.",
+    )
     discover: bool = Field(True, description="Show *.lance folders found in the root as tables.")
     discover_seconds: float = Field(
         5.0, ge=0, description="Least time between two looks at an object store for new *.lance folders."

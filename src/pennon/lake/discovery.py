@@ -14,6 +14,7 @@ from pennon.catalog.tables import DISCOVERED, Table
 from pennon.core.identifiers import ROOT, check_name, new_id
 from pennon.lake.history import stored_versions
 from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TABLE_SUFFIX
+from pennon.lake.places import check_address
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
@@ -97,10 +98,10 @@ class Discovery:
         taken = {table.location for table in known} | {
             f"{self._places.root_location}/{table.name}{TABLE_SUFFIX}" for table in known
         }
-        new = [name for name in folders if f"{self._places.root_location}/{name}{TABLE_SUFFIX}" not in taken]
+        places = {f"{self._places.root_location}/{name}{TABLE_SUFFIX}": name for name in folders}
+        new = [name for place, name in places.items() if place not in taken and not self._places.is_link(place)]
         found = [table for table in map(self._inspect, new) if table is not None]
-        present = {f"{self._places.root_location}/{name}{TABLE_SUFFIX}" for name in folders}
-        gone = [table for table in known if table.origin == DISCOVERED and table.location not in present]
+        gone = [table for table in known if table.origin == DISCOVERED and table.location not in places]
         reserved = [table for table in known if table.origin == DISCOVERED and table.declared]
         written = [table for table in reserved if stored_versions(self._places.folder(table.location), table.id, "")]
         if found or gone or written:
@@ -122,13 +123,14 @@ class Discovery:
 
     def _look(self, name: str) -> Table | None:
         """Return the table that files in a folder tell of: data, or a reservation; nothing when it was deregistered."""
+        location = f"{self._places.root_location}/{name}{TABLE_SUFFIX}"
         try:
             check_name(name)
+            check_address(location)
         except InvalidInputError:
             return None
-        location = f"{self._places.root_location}/{name}{TABLE_SUFFIX}"
         folder = self._places.folder(location)
-        if folder.stat(DEREGISTERED_MARKER) is not None:
+        if folder.stat(DEREGISTERED_MARKER) is not None or self._places.is_link(location):
             return None
         written = bool(stored_versions(folder, "", ""))
         if not written and folder.stat(RESERVED_MARKER) is None:

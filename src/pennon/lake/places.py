@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,8 @@ _MAX_READABLE = 180
 _MAX_LOCATION_BYTES, _MAX_PART_BYTES = 1024, 255
 _SLASHES = re.compile(r"/{2,}")
 _REMOTE_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "s3+ddb")
+#: What an address on an object store cannot hold: to Lance it would be the address of something else.
+_NO_ADDRESS = re.compile(r"[\x00-\x1f\x7f#?%\\]|\s(?:/|$)|/\s")
 
 
 class Places:
@@ -71,6 +74,17 @@ class Places:
         readable = "$".join(_UNSAFE.sub("_", part) for part in identifier)
         return f"{self.root_location}/{table_id[-_ID_DIGITS:]}_{readable[:_MAX_READABLE]}"
 
+    def is_link(self, location: str) -> bool:
+        """Tell whether a location in the root only leads to a table that has a folder of its own."""
+        return "://" not in location and location == self.link_to(_target_of(location) or "")
+
+    def link_to(self, location: str) -> str | None:
+        """Return where LanceDB looks for a table of the root, on a disk, that has a folder of its own."""
+        folder = location.removeprefix(self.root_location + "/")
+        if "://" in location or not _OWN_NAME.match(folder) or not _PLAIN_NAME.fullmatch(folder):
+            return None
+        return f"{self.root_location}/{folder[_ID_DIGITS + 1 :]}{TABLE_SUFFIX}"
+
     def is_generated(self, location: str) -> bool:
         """Tell whether a location has the form of those Pennon chooses, directly in the root."""
         name = location.removeprefix(self.root_location + "/")
@@ -92,6 +106,7 @@ class Places:
         if "\0" in location or not location.strip():
             raise InvalidInputError("The location is empty or holds a NUL character.")
         address = self._absolute(location)
+        check_address(address)
         if not self._holds(address):
             raise InvalidInputError(
                 "The location is not inside the storage root; name it relative to the root, or allow its prefix in "
@@ -142,6 +157,15 @@ class Places:
         return open_folder(location, self.options)
 
 
+def check_address(address: str) -> None:
+    """Refuse an address on an object store that Lance would not take as it is written."""
+    if "://" in address and _NO_ADDRESS.search(address):
+        raise InvalidInputError(
+            "The location cannot be an address on an object store: those have no '#', '?', '%', backslash or control "
+            "character, and no space at the end of a part."
+        )
+
+
 def open_folder(location: str, options: Mapping[str, str]) -> Folder:
     """Return a folder by its address."""
     if "://" not in location:
@@ -151,6 +175,14 @@ def open_folder(location: str, options: Mapping[str, str]) -> Folder:
     return RemoteFolder(location, options)
 
 
+def _target_of(location: str) -> str | None:
+    """Return where a link leads to; none of what is no link."""
+    try:
+        return str(Path(location).parent / Path(location).readlink())
+    except OSError:
+        return None
+
+
 def _normal_root(root: str) -> str:
     scheme = urlsplit(root).scheme if "://" in root else ""
     if scheme in {"", "file"}:
@@ -158,4 +190,7 @@ def _normal_root(root: str) -> str:
         return os.path.abspath(path)  # noqa: PTH100 (links stay as the user wrote them)
     if scheme not in _REMOTE_SCHEMES:
         raise InvalidInputError(f"Storage of the kind {scheme!r} is not known; use a folder, s3://, gs:// or az://.")
+    check_address(root)
+    if not urlsplit(root).netloc:
+        raise InvalidInputError(f"{root!r} names no bucket.")
     return root.rstrip("/")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import ServiceUnavailableError
 
-from pennon.catalog import garbage
+from pennon.catalog import dropped_places, garbage
+from pennon.lake.links import unlink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.lake.places import Places
+
+logger = logging.getLogger("pennon.lake")
 
 _LEASE_MILLIS = 60_000
 _PATIENCE_SECONDS = 30.0
@@ -31,18 +35,25 @@ class Removal:
     def schedule(self, connection: Connection, table: Table) -> None:
         """Remember, in the transaction that drops a table, that its files must go."""
         garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
+        if self._places.is_shown_by_root(table.location):
+            dropped_places.add(connection, table.location)
 
     def remove(self, tables: Iterable[tuple[str, str]]) -> None:
         """Remove the files of tables, of each the location and the id, that were scheduled or claimed by this process.
 
-        What is being read is left to whoever sweeps later.
+        What is being read, or cannot be removed, is left to whoever sweeps later: the tables are gone all the same.
         """
         for location, table_id in tables:
             if self._database.is_shared(_reading(table_id)):
                 self._database.write(partial(garbage.release, location=location))
                 continue
-            self._places.folder(location).remove_all()
-            self._database.write(partial(garbage.remove, location=location))
+            try:
+                unlink(self._places, location)
+                self._places.folder(location).remove_all()
+            except Exception:  # each kind of storage has errors of its own
+                logger.exception("the files of a dropped table at %s cannot be removed; that is tried again", location)
+            else:
+                self._database.write(partial(garbage.remove, location=location))
 
     def hold(self, table: Table) -> Callable[[], None]:
         """Keep the files of a table while it is read, also when it is dropped; return what lets go of them."""

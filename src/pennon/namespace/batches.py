@@ -32,6 +32,7 @@ from pennon.namespace.versions import VersionOperations, proposal_of
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
 
 
@@ -42,6 +43,8 @@ class _Step:
     identifier: Identifier
     apply: Callable[[Connection, str], object]
     finish: Callable[[object], CommitTableResult]
+    #: The table that is forgotten, where that is what it does.
+    leaving: Table | None = None
 
 
 class BatchOperations(TableOperations, VersionOperations):
@@ -73,7 +76,8 @@ class BatchOperations(TableOperations, VersionOperations):
             transaction_id = note_transaction(connection, "BatchCommitTables", common)
             return transaction_id, [self._apply(step, connection, transaction_id) for step in steps]
 
-        transaction_id, applied = self._write(work)
+        with self.marked_deregistered([step.leaving for step in steps if step.leaving is not None]):
+            transaction_id, applied = self._write(work)
         results = [step.finish(result) for step, result in zip(steps, applied, strict=True)]
         return BatchCommitTablesResponse(transaction_id=transaction_id, results=results)
 
@@ -151,7 +155,6 @@ class BatchOperations(TableOperations, VersionOperations):
         table = self._table(table_id(request))
 
         def finish(result: object) -> CommitTableResult:
-            self.mark_deregistered(table)
             response = DeregisterTableResponse(
                 transaction_id=str(result),
                 id=list(table.identifier),
@@ -160,4 +163,4 @@ class BatchOperations(TableOperations, VersionOperations):
             )
             return CommitTableResult(deregister_table=response)
 
-        return _Step(table.identifier, lambda connection, _: self.forget(connection, table), finish)
+        return _Step(table.identifier, lambda connection, _: self.forget(connection, table), finish, table)

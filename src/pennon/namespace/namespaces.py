@@ -38,8 +38,11 @@ from pennon.namespace.base import (
 from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.catalog import Connection
     from pennon.catalog.properties import Properties
+    from pennon.namespace.base import Result
 
 _LISTING = "namespaces"
 _ATTEMPTS = 8
@@ -132,7 +135,7 @@ class NamespaceOperations(DependentOperations):
     def _remove(
         self, namespace: Identifier, *, mode: str, everything: bool, cascade: bool
     ) -> tuple[Properties, Dropped, str]:
-        """Remove a namespace from the catalog; a table that is added at the same moment makes it start again."""
+        """Remove a namespace from the catalog."""
 
         def work(connection: Connection) -> tuple[Properties, Dropped, str]:
             properties = namespaces.find_properties(connection, namespace)
@@ -142,15 +145,23 @@ class NamespaceOperations(DependentOperations):
             namespaces.delete(connection, namespace)
             return properties or {}, emptied, note_transaction(connection, "DropNamespace", namespace)
 
-        for _ in range(_ATTEMPTS if everything else 1):
+        if everything:
+            return self._write_undisturbed(namespace, work)
+        try:
+            return self._write(work)
+        except StillReferencedError:
+            name = format_identifier(namespace)
+            said = f"Namespace {name!r} is not empty; drop what is in it, or use cascade."
+            raise NamespaceNotEmptyError(said) from None
+
+    def _write_undisturbed(self, namespace: Identifier, work: Callable[[Connection], Result]) -> Result:
+        """Run work that empties a namespace; what is added to it at the same moment makes it start again."""
+        for _ in range(_ATTEMPTS):
             try:
                 return self._write(work)
             except StillReferencedError:
                 continue
-        name = format_identifier(namespace)
-        if everything:
-            raise ConcurrentModificationError(f"Namespace {name!r} is being added to; try again.")
-        raise NamespaceNotEmptyError(f"Namespace {name!r} is not empty; drop what is in it, or use cascade.")
+        raise ConcurrentModificationError(f"Namespace {format_identifier(namespace)!r} is being added to; try again.")
 
     def _empty(self, connection: Connection, namespace: Identifier, *, cascade: bool = False) -> Dropped:
         """Drop all that is in a namespace; views elsewhere that read its tables go with them, or keep them."""
@@ -165,14 +176,13 @@ class NamespaceOperations(DependentOperations):
 
     def _overwrite_namespace(self, namespace: Identifier, properties: Properties) -> CreateNamespaceResponse:
         def work(connection: Connection) -> tuple[Dropped, str]:
+            if not namespaces.exists(connection, namespace[:-1]):
+                raise missing_namespace(namespace[:-1], connection)
             emptied = self._empty(connection, namespace)
             if not namespaces.insert(connection, namespace, properties):
                 namespaces.set_properties(connection, namespace, properties)
             return emptied, note_transaction(connection, "CreateNamespace", namespace)
 
-        try:
-            dropped, transaction_id = self._write(work)
-        except StillReferencedError:
-            raise self._missing_namespace(namespace[:-1]) from None
+        dropped, transaction_id = self._write_undisturbed(namespace, work)
         self._finish(dropped)
         return CreateNamespaceResponse(transaction_id=transaction_id, properties=properties)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lance_namespace import LanceNamespace
 
-from pennon.catalog import idempotency, open_database, transactions
+from pennon.catalog import dropped_places, idempotency, open_database, transactions
 from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
 from pennon.core.settings import Settings, load_settings
@@ -90,6 +90,7 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         """Do the small chores of a long-lived process: forget what is old, remove what drops left behind."""
         oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
         self._write(lambda connection: transactions.forget_before(connection, oldest))
+        self._write(lambda connection: dropped_places.forget_before(connection, oldest))
         stale = now_millis() - int(self.house.settings.idempotency_hours * _DAY_MILLIS / 24)
         self._write(lambda connection: idempotency.forget_before(connection, stale))
         self.house.removal.sweep()
@@ -103,14 +104,19 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
         self.house.database.close()
 
 
-def build_house(settings: Settings) -> House:
-    """Open the catalog, bring its schema up to date, and put the parts together."""
-    places = Places(
+def open_places(settings: Settings) -> Places:
+    """Return where tables may be; raises what is wrong with the settings of storage."""
+    return Places(
         settings.root_url,
         settings.storage_options,
         vend_credentials=settings.vend_credentials,
         allowed_locations=settings.allowed_locations,
     )
+
+
+def build_house(settings: Settings) -> House:
+    """Open the catalog, bring its schema up to date, and put the parts together."""
+    places = open_places(settings)
     database = open_database(settings.database_url, pool_size=settings.database_pool_size)
     migrate(database)
     history = History(database, places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableAlreadyExistsError
 
-from pennon.catalog import StillReferencedError, garbage, tables, versions
+from pennon.catalog import StillReferencedError, dropped_places, garbage, tables, versions
 from pennon.catalog.tables import REGISTERED, Table
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
@@ -38,7 +39,7 @@ from pennon.namespace.base import (
 from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pennon.catalog import Connection
     from pennon.catalog.versions import Version
@@ -83,6 +84,8 @@ class TableOperations(DependentOperations):
         mode = parse_choice("mode", request.mode, ("create", "overwrite"))
         require_free_hand()
         location = self.house.places.check_location(request.location)
+        if not self.house.places.is_root_table(identifier, location):
+            self._notice(identifier)
         self.house.removal.wait_until_free(location)
         folder = self.house.places.folder(location)
         new = Table(
@@ -121,6 +124,7 @@ class TableOperations(DependentOperations):
         namespace = identifier[:-1] if request.new_namespace_id is None else check_identifier(request.new_namespace_id)
         renamed = check_identifier((*namespace, request.new_table_name))
         table = self._table(identifier)
+        self._notice(renamed)
 
         def work(connection: Connection) -> str:
             if not tables.rename(connection, table.id, renamed):
@@ -166,26 +170,37 @@ class TableOperations(DependentOperations):
         request = request_as(DeregisterTableRequest, request)
         identifier = table_id(request)
         table = self._table(identifier)
-        self._read(lambda connection: self._refuse_to_forget(connection, table))
-        # First the mark, then the record: the other way round, a look at the folder in between brings it back.
-        self.mark_deregistered(table)
-
-        def work(connection: Connection) -> str:
-            return self.forget(connection, table)
-
+        with self.marked_deregistered([table]):
+            transaction_id = self._write(lambda connection: self.forget(connection, table))
         return DeregisterTableResponse(
-            transaction_id=self._write(work),
+            transaction_id=transaction_id,
             id=list(identifier),
             location=table.location,
             properties=table.properties,
         )
 
-    def mark_deregistered(self, table: Table) -> None:
-        """Leave a mark where the folder itself would show the table again."""
+    @contextmanager
+    def marked_deregistered(self, leaving: Sequence[Table]) -> Iterator[None]:
+        """Leave a mark where the folder itself would show tables again that are forgotten inside the block.
+
+        First the mark, then the record: the other way round, a look at the folder in between brings them back.
+        """
+        for table in leaving:
+            self._read(partial(self._refuse_to_forget, table=table))
+        marked = [table for table in leaving if self._mark_deregistered(table)]
+        try:
+            yield
+        except BaseException:
+            for table in marked:
+                if self._read(partial(tables.find_by_id, table_id=table.id)) is not None:
+                    self.house.places.folder(table.location).remove(DEREGISTERED_MARKER)
+            raise
+
+    def _mark_deregistered(self, table: Table) -> bool:
         places = self.house.places
         folder = places.folder(table.location)
-        if places.is_shown_by_root(table.location) and not folder.is_empty():
-            folder.put_if_absent(DEREGISTERED_MARKER, b"")
+        shown = places.is_shown_by_root(table.location) and not folder.is_empty()
+        return shown and folder.put_if_absent(DEREGISTERED_MARKER, b"") is not None
 
     def forget(self, connection: Connection, table: Table) -> str:
         """Remove a table's record inside a transaction and return that transaction's id."""
@@ -205,6 +220,11 @@ class TableOperations(DependentOperations):
         if location is not None:
             require_free_hand()
             place = self.house.places.check_location(location)
+            self._notice(identifier)
+            if self.house.places.is_root_table(identifier, place) and self._read(partial(self._is_held, place=place)):
+                raise InvalidInputError(
+                    "A table was dropped from that location, and writers may still hold it; name another, or none."
+                )
             self.house.removal.wait_until_free(place)
         else:
             place = self._free_place(identifier, fresh)
@@ -230,27 +250,44 @@ class TableOperations(DependentOperations):
         places = self.house.places
         place = places.new_location(identifier, fresh)
         if not places.is_root_table(identifier, place):
+            self._notice(identifier)
             return place
         owner = self._read(lambda connection: tables.find_by_location(connection, place))
         taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
         if taken:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
-        in_use = owner is not None or not places.folder(place).is_empty()
+        inner = self._read(lambda connection: tables.find_inside(connection, place))
+        in_use = owner is not None or inner is not None or not places.folder(place).is_empty()
+        in_use = in_use or self._read(partial(self._is_held, place=place))
         if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
             return places.own_location(identifier, fresh)
         return place
 
+    def _is_held(self, connection: Connection, place: str) -> bool:
+        """Tell whether writers may still hold an earlier table at the place that a name gives to one."""
+        return self.house.settings.recreate_apart and dropped_places.holds(connection, place)
+
+    def _notice(self, identifier: Identifier) -> None:
+        """Let a table that is in the root folder have its name, before another is given it and hides the folder."""
+        if len(identifier) == 1:
+            self.house.discovery.find(identifier[0])
+
     def _insert(self, connection: Connection, table: Table) -> None:
         name = format_identifier(table.identifier)
-        if table.origin == REGISTERED or not self.house.places.is_generated(table.location):
-            neighbour = tables.find_overlapping(connection, table.location)
-            if neighbour is not None and neighbour.identifier != table.identifier:
-                raise TableAlreadyExistsError(f"The location of {name!r} already exists as that of another table.")
+        # Nothing but the root is around a place in it that Pennon chooses.
+        chosen = table.origin != REGISTERED and self.house.places.is_generated(table.location)
+        find = tables.find_inside if chosen else tables.find_overlapping
+        neighbour = find(connection, table.location)
+        if neighbour is not None and neighbour.identifier != table.identifier:
+            raise TableAlreadyExistsError(f"The location of {name!r} already exists as that of another table.")
         if not tables.insert(connection, table):
             raise TableAlreadyExistsError(f"Table {name!r} already exists.")
         # Looked for after the insert, which waits for a drop of the same name to be recorded.
         if garbage.holds(connection, table.location):
             raise PlaceInUseError(f"The files of an earlier table {name!r} are being removed; try again.")
+        by_name = table.origin != REGISTERED and self.house.places.is_root_table(table.identifier, table.location)
+        if by_name and self._is_held(connection, table.location):
+            raise PlaceInUseError(f"An earlier table {name!r} was dropped at the same moment; try again.")
 
     def _write_in_namespace(self, identifier: Identifier, work: Callable[[Connection], str]) -> str:
         try:

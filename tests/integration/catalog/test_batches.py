@@ -232,6 +232,20 @@ class TestCommitting:
         assert (three.root / "t.lance" / ".lance-deregistered").exists()
         assert three("ListTables", "$").tables == []
 
+    def test_whoever_looks_at_the_folder_meanwhile_does_not_bring_it_back(
+        self, three: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = three.ns._write
+
+        def look_afterwards(work: Any) -> Any:
+            result = write(work)
+            assert three("ListTables", "$").tables == []
+            return result
+
+        monkeypatch.setattr(three.ns, "_write", look_afterwards)
+        commit(three, deregistered("t"))
+        assert three("ListTables", "$").tables == []
+
     def test_a_table_that_pennon_does_not_manage_keeps_out_of_batches(self, lake: Lake) -> None:
         lance.write_dataset(rows(), lake.root / "found.lance")
         lance.write_dataset(rows(), lake.root / "found.lance", mode="append")

@@ -198,6 +198,18 @@ class TestNumbers:
         with pytest.raises(ConcurrentModificationError, match="cannot follow version 0"):
             lake.commit("new", moved)
 
+    def test_the_first_version_is_one_also_where_others_reserved_the_folder(self, lake: Lake, table: str) -> None:
+        far = stage_at(lake, table, 2)
+        place = lake.root / "found.lance"
+        (place / "_versions").mkdir(parents=True)
+        (place / ".lance-reserved").touch()
+        assert lake("DescribeTable", "found", check_declared=True).is_only_declared
+        moved = Staged(place / "_versions" / far.file.name, 2)
+        moved.file.write_bytes(far.file.read_bytes())
+        with pytest.raises(ConcurrentModificationError, match="cannot follow version 0"):
+            lake.commit("found", moved)
+        assert lake("DescribeTable", "found", check_declared=True).is_only_declared
+
 
 def stage_at(lake: Lake, table: str, number: int) -> Staged:
     """Stage a version that others would have to precede."""

@@ -142,11 +142,17 @@ class TestLocations:
         lake("DeclareTable", "u", location="one/inner/mo")
         lake("DeclareTable", "v", location="one/inner/most0")
 
-    def test_a_new_table_does_not_take_the_folder_that_holds_one(self, lake: Lake) -> None:
+    @pytest.mark.parametrize("written_first", ["inner", "t"])
+    def test_a_new_table_does_not_take_the_folder_that_holds_one(self, lake: Lake, written_first: str) -> None:
         lake("DeclareTable", "inner", location="t.lance/inner")
-        lake.write("inner", mode="append")
+        if written_first == "inner":
+            lake.write("inner", mode="append")
+        with pytest.raises(TableAlreadyExistsError, match="location"):
+            lake("DeclareTable", "t", location="t.lance")
         lake.write("t")
         assert not lake.folder("inner").is_relative_to(lake.folder("t"))
+        if written_first == "t":
+            lake.write("inner", mode="append")
         lake("DropTable", "t")
         assert lake.open("inner").count_rows() == 2
 

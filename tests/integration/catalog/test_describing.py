@@ -184,6 +184,7 @@ class TestOptions:
         options = {"region": "eu", "aws_secret_access_key": "hush", "google_service_account_key": "hush"}
         lake = open_lake(storage_options=options)
         assert lake("DeclareTable", "t").storage_options == {"region": "eu"}
+        assert lake("CreateEmptyTable", "u").storage_options == {"region": "eu"}
         assert lake("DescribeTable", "t", vend_credentials=True).storage_options == {"region": "eu"}
         vending = open_lake(storage_options=options, vend_credentials=True)
         assert vending("DescribeTable", "t").storage_options == options

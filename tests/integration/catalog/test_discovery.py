@@ -13,7 +13,12 @@ import lance
 import lancedb
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import ConcurrentModificationError, TableAlreadyExistsError, TableNotFoundError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 
 from pennon.catalog import garbage
 from pennon.lake import discovery
@@ -114,6 +119,24 @@ class TestFinding:
         lake.write("two")
         assert lake("ListTables", "$").tables == ["one", "two"]
         assert beside.list_tables().tables == ["one", "two"]
+
+    def test_no_other_takes_its_name_before_it_was_seen(self, lake: Lake) -> None:
+        lake("DeclareTable", "other")
+        lance.write_dataset(rows(), lake.root / "elsewhere")
+        attempts: list[tuple[str, str, dict[str, Any]]] = [
+            ("DeclareTable", "one", {}),
+            ("DeclareTable", "two words", {}),
+            ("DeclareTable", "three", {"location": "free"}),
+            ("RegisterTable", "four", {"location": "elsewhere"}),
+            ("RenameTable", "five", {"new_table_name": "five"}),
+        ]
+        for operation, name, fields in attempts:
+            lance.write_dataset(rows(7), lake.root / f"{name}.lance")
+            with pytest.raises(TableAlreadyExistsError):
+                lake(operation, "other" if operation == "RenameTable" else name, **fields)
+            assert lake.open(name).count_rows() == 7
+        lance.write_dataset(rows(7), lake.root / "six.lance")
+        assert lake("RegisterTable", "six", location="six.lance").location == str(lake.root / "six.lance")
 
 
 class TestMarkers:
@@ -227,3 +250,77 @@ class TestUnmanagedVersions:
         with pytest.raises(ConcurrentModificationError, match="committed by another writer"):
             lake.commit("one", other)
         assert lake.open("one").count_rows() == 4
+
+
+class TestMadeAgain:
+    """Root tables that are made again after a drop have folders of their own, and links under their names."""
+
+    @pytest.fixture
+    def again(self, lake: Lake) -> Path:
+        lake.write("t")
+        lake("DropTable", "t")
+        lake.write("t", rows(3))
+        return lake.folder("t")
+
+    def test_lancedb_reads_and_writes_them_under_their_names(self, lake: Lake, beside: Any, again: Path) -> None:
+        assert again != lake.root / "t.lance"
+        assert list(beside.list_tables().tables) == ["t"]
+        beside.open_table("t").add(rows(1, 3))
+        assert lake.open("t").to_table()["number"].to_pylist() == [0, 1, 2, 3]
+        assert lake("ListTables", "$").tables == ["t"]
+
+    def test_a_drop_takes_the_link_along(self, lake: Lake, beside: Any, again: Path) -> None:
+        lake("DropTable", "t")
+        assert list(beside.list_tables().tables) == []
+        assert not again.exists()
+        lake.write("t", rows(4))
+        assert beside.open_table("t").count_rows() == 4
+        assert lake.folder("t") not in {again, lake.root / "t.lance"}
+
+    def test_a_new_name_leaves_the_link(self, lake: Lake, beside: Any, again: Path) -> None:
+        lake("RenameTable", "t", new_table_name="u")
+        assert lake("ListTables", "$").tables == ["u"]
+        with pytest.raises(TableNotFoundError):
+            lake("DescribeTable", "t")
+        lake.write("t", rows(5))
+        assert lake("ListTables", "$").tables == ["t", "u"]
+        assert [lake.open(name).count_rows() for name in ("t", "u")] == [5, 3]
+        assert beside.open_table("t").count_rows() == 3, "the folders of tables keep the names they were made with"
+        lake("DropTable", "t")
+        assert beside.open_table("t").count_rows() == 3
+        lake("DropTable", "u")
+        assert list(beside.list_tables().tables) == []
+        assert not again.exists()
+
+    def test_a_folder_of_lancedb_is_not_hidden_by_a_link(self, lake: Lake, beside: Any) -> None:
+        lake("DeclareTable", "t")
+        lake("DropTable", "t")
+        lake("DeclareTable", "t")
+        beside.create_table("t", rows(7))
+        lake.write("t", rows(3), mode="append")
+        assert lake.open("t").count_rows() == 3
+        assert beside.open_table("t").count_rows() == 7
+
+    @pytest.mark.usefixtures("again")
+    def test_the_place_of_the_first_one_cannot_be_named(self, lake: Lake) -> None:
+        lake("DropTable", "t")
+        with pytest.raises(InvalidInputError, match="writers may still hold it"):
+            lake("DeclareTable", "t", location="t.lance")
+        lake("DeclareTable", "t", location="t2.lance")
+        assert lake.folder("t") == lake.root / "t2.lance"
+
+    def test_what_lancedb_makes_again_is_found_where_it_is(self, lake: Lake, beside: Any) -> None:
+        beside.create_table("t", rows(1))
+        lake("DropTable", "t")
+        beside.create_table("t", rows(2))
+        assert lake.open("t").count_rows() == 2
+        assert lake.folder("t") == lake.root / "t.lance"
+
+    def test_the_place_is_free_once_transactions_are_forgotten(self, open_lake: OpenLake) -> None:
+        lake = open_lake(transaction_days=1e-9)
+        for _ in range(2):
+            lake.write("t")
+            assert lake.folder("t") == lake.root / "t.lance"
+            lake("DropTable", "t")
+            time.sleep(0.002)
+            lake.ns.tidy()

@@ -93,23 +93,24 @@ class TestPages:
 
 
 class TestChangesInBetween:
-    @pytest.mark.parametrize("listing", ["namespaces", "tables"])
+    @pytest.mark.parametrize("listing", ["namespaces", "tables", "all"])
     def test_what_is_there_all_the_time_is_listed_exactly_once(self, full: Lake, listing: str) -> None:
-        make, drop = {
-            "namespaces": ("CreateNamespace", "DropNamespace"),
-            "tables": ("DeclareTable", "DropTable"),
-        }[listing]
+        make, drop = ("CreateNamespace", "DropNamespace") if listing == "namespaces" else ("DeclareTable", "DropTable")
+
+        def listed(names: str) -> list[str]:
+            return [f"home${name}" if listing == "all" else name for name in names.split()]
+
         seen, token = page(full, listing, limit=2)
-        assert seen == ["c", "d"]
+        assert seen == listed("c d")
         full(drop, "home$d")  # the one the token stands on
         full(make, "home$a")  # before it
         full(make, "home$dd")  # right behind it
         full(drop, "home$f")
         more, token = page(full, listing, limit=2, page_token=token)
-        assert more == ["dd", "e"]
+        assert more == listed("dd e")
         full(make, "home$z")
         last, token = page(full, listing, limit=2, page_token=token)
-        assert last == ["g", "z"]
+        assert last == listed("g z")
         assert token is None
 
     def test_new_versions_neither_shift_nor_repeat_a_page(self, full: Lake) -> None:

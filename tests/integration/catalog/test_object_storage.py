@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import lance
+import lance_namespace as ln
 import obstore
 import pytest
 from lance_namespace.errors import (
@@ -14,14 +15,16 @@ from lance_namespace.errors import (
     InvalidTableStateError,
     TableNotFoundError,
 )
+from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
 from pennon.lake.layout import manifest_name
 from pennon.lake.remote import RemoteFolder
 from tests.integration.catalog.lakes import Lake, rows
+from tests.integration.data.tables import stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.s3 import S3Root
@@ -134,14 +137,20 @@ def test_versions_are_deleted_but_not_those_that_are_needed(lake: Lake, bucket: 
     assert len([key for key in bucket.listing("t.lance/_versions") if key.endswith(".manifest")]) == 3
 
 
-def test_a_stale_writer_is_refused(lake: Lake) -> None:
+def test_stale_writers_are_refused(lake: Lake) -> None:
     lake.write("t")
-    stale = lake.open("t")
+    appending, deleting, overwriting = (lake.open("t") for _ in range(3))
     lake("DropTable", "t")
-    lake.write("t", rows(5))
-    with pytest.raises(OSError, match=r"data files|version"):
-        stale.insert(rows())
-    assert lake.open("t").count_rows() == 5
+    lake.write("t", rows(1, 7))
+    with pytest.raises((OSError, ValueError, RuntimeError)):
+        appending.insert(rows())
+    with pytest.raises((OSError, ValueError, RuntimeError)):
+        deleting.delete("true")
+    with pytest.raises((OSError, ValueError, RuntimeError)):
+        lance.write_dataset(rows(), overwriting, mode="overwrite")
+    assert lake.numbers("t") == [1]
+    assert lake.open("t").to_table()["number"].to_pylist() == [7]
+    assert lake("DescribeTable", "t").location.endswith("_t"), "it has a folder of its own"
 
 
 def test_a_commit_that_a_drop_overtakes_leaves_nothing_behind(
@@ -160,6 +169,35 @@ def test_a_commit_that_a_drop_overtakes_leaves_nothing_behind(
         lake.write("t", mode="append")
     assert not [key for key in bucket.listing("t.lance") if key.endswith(".manifest")]
     assert lake("ListTables", "$").tables == []
+
+
+def test_a_commit_that_storage_keeps_from_its_place_happened_nevertheless(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise GenericError("not now")
+
+    writes: list[Callable[[], Any]] = [
+        lambda: lake.ns.insert_into_table(ln.InsertIntoTableRequest(id=["t"]), stream_of(rows())),
+        lambda: lake.write("t", mode="append"),
+    ]
+    lake.write("t")
+    for version, write in enumerate(writes, 2):
+        with monkeypatch.context() as failing:
+            failing.setattr(RemoteFolder, "promote", fail)
+            write()
+        assert lake.latest("t") == version
+        assert lake.open("t").count_rows() == 2 * version
+    assert not [key for key in bucket.listing("t.lance") if ".manifest-" in key]
+
+
+def test_a_folder_that_has_no_address_is_no_table(lake: Lake, bucket: Bucket) -> None:
+    bucket.write("t.lance")
+    manifest = f"_versions/{manifest_name(1, 'V2')}"
+    content = bytes(obstore.get(bucket.store, f"{bucket.root.prefix}/t.lance/{manifest}").bytes())
+    for name in ("t.lance#x.lance", "t.lance?x.lance", "t%2elance.lance"):
+        obstore.put(bucket.store, f"{bucket.root.prefix}/{name}/{manifest}", content)
+    assert lake("ListTables", "$").tables == ["t"]
 
 
 def test_secrets_are_handed_out_only_where_the_settings_say_so(s3_root: S3Root, tmp_path: Path) -> None:

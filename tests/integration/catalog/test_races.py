@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from threading import Barrier
 from typing import TYPE_CHECKING
@@ -10,11 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from lance_namespace.errors import LanceNamespaceError
 
+from pennon.catalog import namespaces
+from tests.integration.catalog.lakes import Lake
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
+    from pennon.catalog import Connection
     from tests.integration.catalog.conftest import OpenLake
-    from tests.integration.catalog.lakes import Lake
 
 ROUNDS = 5
 
@@ -113,6 +118,25 @@ def test_a_namespace_that_is_dropped_with_all_that_is_in_it_leaves_nothing(lakes
         assert set(outcomes) <= {"", "NamespaceNotFoundError"}
         assert name not in lake("ListNamespaces", "$").namespaces
         assert not [table for table in lake("ListAllTables").tables if table.startswith(f"{name}$")]
+
+
+def test_what_is_added_while_a_namespace_is_overwritten_goes_with_the_rest(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = namespaces.delete_below
+
+    def add_before(connection: Connection, namespace: Sequence[str]) -> None:
+        monkeypatch.undo()
+        lake("DeclareTable", "a$inner$late")  # through another connection
+        delete(connection, namespace)
+
+    with closing(Lake(tmp_path, database=postgres_url)) as lake:
+        for name in ("a", "a$inner"):
+            lake("CreateNamespace", name)
+        monkeypatch.setattr(namespaces, "delete_below", add_before)
+        assert lake("CreateNamespace", "a", mode="overwrite", properties={"new": "one"}).properties == {"new": "one"}
+        assert lake("ListNamespaces", "a").namespaces == []
+        assert lake("ListAllTables").tables == []
 
 
 def test_a_table_that_is_dropped_while_it_is_written_is_gone(lakes: list[Lake]) -> None:

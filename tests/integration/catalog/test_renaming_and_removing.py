@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import lance
@@ -14,6 +15,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import garbage, tables
+from pennon.lake.local import LocalFolder
 from tests.integration.catalog.lakes import files_below, rows
 
 if TYPE_CHECKING:
@@ -69,6 +71,13 @@ class TestRenaming:
         assert lake.open("u").count_rows() == 2
         lake("DropTable", "t")
         assert lake.open("u").count_rows() == 2
+
+    def test_its_place_is_its_own_also_while_nothing_is_there(self, lake: Lake) -> None:
+        lake("DeclareTable", "t")
+        lake("RenameTable", "t", new_table_name="u")
+        lake.write("t", rows(7))
+        lake.write("u", rows(2), mode="append")
+        assert [lake.open(name).count_rows() for name in ("t", "u")] == [7, 2]
 
     def test_names_can_be_swapped(self, lake: Lake) -> None:
         lake.write("a", rows(1))
@@ -265,6 +274,27 @@ class TestDropping:
         lake.ns.tidy()
         assert not folder.exists()
         assert lake.records()[3] == []
+
+    def test_files_that_cannot_be_removed_are_left_to_the_next(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(_: LocalFolder) -> None:
+            raise PermissionError("not now")
+
+        for name in ("t", "u"):
+            lake.write(name)
+        folders = [lake.folder(name) for name in ("t", "u")]
+        with monkeypatch.context() as broken:
+            broken.setattr(LocalFolder, "remove_all", refuse)
+            assert [lake("DropTable", name).id for name in ("t", "u")] == [["t"], ["u"]]
+            assert lake("ListTables", "$").tables == []
+            for folder in folders:  # as when the time is over that the process had for it
+                lake.ns.house.database.write(partial(garbage.release, location=str(folder)))
+            lake.ns.tidy()
+            assert all(folder.exists() for folder in folders)
+            lake.ns.house.database.write(partial(garbage.release, location=str(folders[0])))
+        lake.ns.tidy()
+        assert [folder.exists() for folder in folders] == [False, True]
 
     def test_a_new_table_never_meets_the_files_of_a_dropped_one(self, lake: Lake) -> None:
         lake.write("t")

@@ -71,7 +71,7 @@ class TestGroups:
             released.set()
             wait(waiting, timeout=30)
         assert [future.result() for future in waiting[1:]] == [f"thing{n}" for n in range(8)]
-        assert statements.count("COMMIT") == 2
+        assert (statements.count("BEGIN IMMEDIATE"), statements.count("COMMIT")) == (1, 2)
         assert names(path) == [f"thing{n}" for n in range(8)]
 
     def test_one_that_fails_fails_alone(self, database: SqliteDatabase, path: Path) -> None:
@@ -128,6 +128,15 @@ class TestGroups:
 
 
 class TestReading:
+    def test_readers_do_not_keep_the_writer_waiting(self, database: SqliteDatabase, path: Path) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM things").fetchone() == (0,)
+            database.write(lambda c: add(c, "a"))
+            assert reader.execute("SELECT count(*) FROM things").fetchone() == (0,)
+        assert names(path) == ["a"]
+
     def test_a_write_is_seen_by_every_thread_at_once(self, database: SqliteDatabase) -> None:
         def count(connection: Connection) -> int:
             row = connection.one("SELECT count(*) FROM things")
@@ -201,6 +210,20 @@ class TestLife:
                 threads.submit(database.write, lambda c: add(c, "a")).result(timeout=30)
         assert database.write(lambda c: add(c, "b")) == "b"
 
+    def test_processes_that_start_together_make_the_file_in_turn(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        alone: list[bool] = []
+        connect = SqliteDatabase._connect
+
+        def watch(database: SqliteDatabase) -> Any:
+            alone.append(database.is_shared("catalog"))
+            return connect(database)
+
+        monkeypatch.setattr(SqliteDatabase, "_connect", watch)
+        SqliteDatabase(path).close()
+        assert alone[0]
+
     def test_a_file_that_cannot_be_opened_is_an_error_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         with pytest.raises(sqlite3.OperationalError):
@@ -219,7 +242,13 @@ class TestLife:
         assert len(names(path)) == 40
 
 
-@pytest.mark.parametrize("url", ["mysql://h/db", "", "catalog.db", "/tmp/catalog.db", "http://x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("mysql://h/db", "", "catalog.db", "/tmp/catalog.db", "http://x"),
+        *("sqlite:catalog.db", "sqlite://catalog.db", "sqlite:///", "sqlite:///:memory:"),
+    ],
+)
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(Exception, match="sqlite:///PATH or postgresql://"):
         open_database(url)

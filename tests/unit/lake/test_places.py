@@ -31,12 +31,21 @@ class TestNewTables:
         assert places.is_generated(location)
 
     @pytest.mark.parametrize(
-        "identifier", [("a", "t"), ("two words",), ("ü",), ("a", "b", "c"), ("a" * 200, "b" * 200)]
+        ("identifier", "readable"),
+        [
+            (("a", "t"), "a$t"),
+            (("two words",), "two_words"),
+            (("ü",), "_"),
+            (("a", "b", "c"), "a$b$c"),
+            (("a" * 200, "b" * 200), "a" * 180),
+        ],
     )
-    def test_any_other_has_a_folder_of_its_incarnation(self, places: Places, identifier: tuple[str, ...]) -> None:
+    def test_any_other_has_a_folder_of_its_incarnation(
+        self, places: Places, identifier: tuple[str, ...], readable: str
+    ) -> None:
         location = places.new_location(identifier, ID)
         name = location.removeprefix(f"{places.root_location}/")
-        assert name.startswith(f"{ID[-12:]}_")
+        assert name == f"{ID[-12:]}_{readable}"
         assert "/" not in name
         assert len(name) < 255
         assert name.isascii()
@@ -55,6 +64,8 @@ class TestNewTables:
     def test_storage_of_another_kind_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="'ftp'"):
             Places("ftp://host/path", {})
+        with pytest.raises(InvalidInputError, match="no bucket"):
+            Places("s3://", {})
 
 
 class TestLocations:
@@ -80,6 +91,15 @@ class TestLocations:
                 places.check_location(location)
         with pytest.raises(InvalidInputError):
             places.check_location("s3://bucket/prefix/../t")
+
+    @pytest.mark.parametrize("more", ["#x", "?x", "%23", "%2e", "\t", "\n", "\x7f", " ", " /x", "/ x", "\\x"])
+    def test_no_location_on_an_object_store_means_another(self, more: str) -> None:
+        places = Places("s3://bucket/prefix", {}, allowed_locations=["s3://other"])
+        for location in (f"t{more}", f"s3://bucket/prefix/t{more}", f"s3://other/t{more}"):
+            with pytest.raises(InvalidInputError, match="object store"):
+                places.check_location(location)
+        with pytest.raises(InvalidInputError, match="object store"):
+            Places(f"s3://bucket/t{more}", {})
 
     @given(st.text(st.characters(codec="utf-8"), max_size=30))
     @settings(max_examples=300, deadline=None)

@@ -1,0 +1,4 @@
+CREATE TABLE dropped_places (
+    location {key} PRIMARY KEY,
+    dropped_at BIGINT NOT NULL
+);

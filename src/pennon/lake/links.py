@@ -1,0 +1,38 @@
+"""Links by which LanceDB finds root tables by their names that have folders of their own; on disks only."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pennon.catalog import tables
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.tables import Table
+    from pennon.lake.places import Places
+
+logger = logging.getLogger("pennon.lake")
+
+
+def link(database: Database, places: Places, table: Table) -> None:
+    """Let a name lead to a table, unless it is the place of another."""
+    place = places.link_to(table.location)
+    if place is None or not places.is_root_table(table.identifier, place):
+        return
+    if database.read(lambda connection: tables.find_overlapping(connection, place)) is not None:
+        return
+    try:
+        Path(place).symlink_to(Path(table.location).name)
+    except FileExistsError:
+        return  # to the same table, or a folder of LanceDB's own
+    except OSError:
+        logger.warning("LanceDB will not find table %s in the folder: it cannot have a link", table.name, exc_info=True)
+
+
+def unlink(places: Places, location: str) -> None:
+    """Let a name not lead to a location any more, whose files are about to go."""
+    place = places.link_to(location)
+    if place is not None and Path(place).is_symlink() and Path(place).readlink() == Path(Path(location).name):
+        Path(place).unlink(missing_ok=True)
