@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
+from lance_namespace_urllib3_client.models import JsonArrowDataType, JsonArrowField
 
 from pennon.core.identifiers import Identifier, check_name
 from pennon.core.paging import decode_token, encode_token
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from pennon.server.exchange import Exchange
     from pennon.server.operation import Operation
 
@@ -72,8 +71,20 @@ class Remote:
         except InvalidInputError:
             request.page_token = encode_token(_LISTING, (check_name(request.page_token),))
 
-    def close_token(self, response: BaseModel) -> None:
-        """Turn the listing's page token into the name of its last table."""
+    def write(self, response: Any) -> None:
+        """Turn an answer of the specification into the one that the client reads."""
         if self._names and getattr(response, "page_token", None):
-            tables: list[str] = response.tables  # type: ignore[attr-defined]
-            response.page_token = tables[-1]  # type: ignore[attr-defined]
+            response.page_token = response.tables[-1]
+        if self._details:
+            for field in response.var_schema.fields:
+                _describe_maps_as_lists(field.type)
+
+
+def _describe_maps_as_lists(kind: JsonArrowDataType) -> None:
+    """Give a type a name that the client knows: it has none for maps, and opens no table that has one."""
+    for part in kind.fields or []:
+        _describe_maps_as_lists(part.type)
+    if kind.type == "map":
+        parts = [part.model_copy(update={"nullable": True}) for part in kind.fields or []]  # as it makes them itself
+        entries = JsonArrowField(name="item", nullable=True, type=JsonArrowDataType(type="struct", fields=parts))
+        kind.type, kind.fields = "list", [entries]

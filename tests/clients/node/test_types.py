@@ -19,7 +19,7 @@ import pytest
 from pennon.lake.arrow_json import type_to_json
 from tests.clients.lakes import ClientTable, Lake
 from tests.clients.node.running import run_script
-from tests.integration.data.arrow_types import CASTS, EVERY, stored_type, table_of
+from tests.integration.data.arrow_types import CASTS, EVERY, stored_type, table_of, with_listed_maps
 from tests.integration.data.tables import DataTable, stream_of
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
@@ -27,14 +27,12 @@ from tests.support.server import PennonProcess
 NOT_IN_ARROW = "Unrecognized type: "
 WRITTEN = ("alone", "create")
 ALTERED = ("forbid nulls", "rename", "add")
-NO_WORD = "Unsupported type: JsonDataType"
 NO_OFFSET = "Unsupported timestamp type|Invalid data type"
 #: What the client cannot do with some types, and what it says then.
 UNABLE: dict[str, dict[str, str]] = {
     "large_list": dict.fromkeys([*WRITTEN, "read", *ALTERED], NOT_IN_ARROW),
     "string_view": dict.fromkeys(WRITTEN, NOT_IN_ARROW),
     "binary_view": dict.fromkeys(WRITTEN, NOT_IN_ARROW),
-    "map": {"insert": NO_WORD},
     "timestamp[ns, +05:30]": {"insert": NO_OFFSET, "cast": NO_OFFSET},
     # As it should be.
     "null": {"forbid nulls": "The column 'column' holds nulls|non-nullable"},
@@ -50,8 +48,10 @@ def journeys(pennon_server: PennonProcess, tmp_path_factory: pytest.TempPathFact
         for number, (kind, column) in enumerate(EVERY.items()):
             given = DataTable(http).create(table_of(column))
             (folder / f"{number}.arrow").write_bytes(stream_of(table_of(column)))
+            (folder / f"{number}-more.arrow").write_bytes(stream_of(with_listed_maps(table_of(column))))
             kinds[kind] = {
                 "file": f"{number}.arrow",
+                "more": f"{number}-more.arrow",
                 "given": given.names[0],
                 "made": f"types_{secrets.token_hex(6)}",
                 "cast": _cast_name(kind),

@@ -14,7 +14,7 @@ const db = await lancedb.connect({ uri: "db://lake", apiKey: "none", hostOverrid
 const encode = (table) => Buffer.from(arrow.tableToIPC(table, "stream")).toString("base64");
 const read = async (table) => encode(await table.query().toArrow());
 
-async function goThrough({ file, given, made, cast }) {
+async function goThrough({ file, more, given, made, cast }) {
   const found = {};
   async function step(name, work) {
     try {
@@ -23,14 +23,15 @@ async function goThrough({ file, given, made, cast }) {
       found[name] = { error: String(error.message ?? error) };
     }
   }
-  const data = () => arrow.tableFromIPC(readFileSync(`${columns}/${file}`));
+  const load = (name) => arrow.tableFromIPC(readFileSync(`${columns}/${name}`));
+  const data = () => load(file);
   // What the client's own Arrow makes of it, without a server.
   await step("alone", () => encode(data()));
   await step("read", async () => read(await db.openTable(given)));
   await step("create", async () => read(await db.createTable(made, data())));
   await step("insert", async () => {
     const table = await db.openTable(made);
-    await table.add(data());
+    await table.add(load(more));
     return read(table);
   });
   // What the client cannot write, others wrote.
