@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
+
+from pennon.client.manifests import manifest_text
 
 #: Which rows are computed: those without an up-to-date value, never computed ones, failed ones, or every row.
 Mode = Literal["default", "only_missing", "only_failed", "all"]
@@ -53,6 +54,5 @@ def backfill_body(column: str, branch: str | None, options: BackfillOptions) -> 
         raise TypeError(f"A backfill has no option {unknown[0]!r}; it has {known}.")
     body: dict[str, Any] = {"column": column, **options, "branch": options.get("branch") or branch}
     body["timeout_seconds"] = body.pop("timeout", None)
-    if isinstance(body.get("manifest"), Mapping):
-        body["manifest"] = json.dumps(dict(body["manifest"]), sort_keys=True)
+    body["manifest"] = manifest_text(body.get("manifest"))
     return {name: value for name, value in body.items() if value is not None}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,9 @@ from lance_namespace_urllib3_client.models import (
 )
 
 from pennon.client.arrow_types import type_to_json
+from pennon.client.manifests import manifest_fields
 from pennon.functions import Function
+from pennon.functions.envelope import COLUMN_KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +80,7 @@ def alteration_entry(alteration: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entry(names: ColumnNames, definition: Definition) -> AddColumnsEntry:
     if isinstance(definition, Function):
+        _checked(definition)
         columns = (names,) if isinstance(names, str) else names
         virtual = AddVirtualColumnEntry(outputs=_outputs(columns, definition), **_binding(definition))
         return AddColumnsEntry(name=columns[0], virtual_column=virtual)
@@ -117,8 +118,6 @@ def _outputs(columns: tuple[str, ...], function: Function[..., Any]) -> list[Add
 
 def _binding(function: Function[..., Any]) -> dict[str, Any]:
     """Return what ties a column to its function, whether it is new or altered."""
-    stated = function.options.manifest
-    manifest = None if stated is None else json.dumps(dict(stated), sort_keys=True)
     return {
         "input_columns": list(function.inputs),
         "image": function.options.image or "",
@@ -127,12 +126,11 @@ def _binding(function: Function[..., Any]) -> dict[str, Any]:
         "udf_version": function.version,
         "udf_backend": _BACKEND,
         "auto_backfill": function.options.auto_backfill,
-        "manifest": manifest,
-        "manifest_checksum": None if manifest is None else hashlib.sha256(manifest.encode()).hexdigest(),
+        **manifest_fields(function.options.manifest),
     }
 
 
 def _checked(function: Any) -> Function[..., Any]:
-    if not isinstance(function, Function):
+    if not isinstance(function, Function) or function.kind not in COLUMN_KINDS:
         raise TypeError(f"The function of a column is made by pennon.udf; {function!r} is not.")
     return function

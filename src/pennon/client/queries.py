@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pennon.client.manifests import manifest_text
 from pennon.functions import Function
 
 if TYPE_CHECKING:
@@ -109,11 +109,10 @@ def _function(names: ColumnNames, function: Function[..., Any]) -> dict[str, Any
     fields = [output.struct_field or "" for output in function.outputs]
     if len(columns) != len(fields):
         raise ValueError(f"The function {function.name!r} has {len(fields)} outputs, but {len(columns)} columns.")
-    manifest = function.options.manifest
     stated = {
         "udf": base64.b64encode(function.pack()).decode(),
         "inputs": list(function.inputs),
         "outputs": dict(zip(columns, fields, strict=True)),
-        "manifest": None if manifest is None else json.dumps(dict(manifest), sort_keys=True),
+        "manifest": manifest_text(function.options.manifest),
     }
     return {key: value for key, value in stated.items() if value is not None}

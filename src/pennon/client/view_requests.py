@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from pennon.client.manifests import manifest_fields, manifest_text
 from pennon.client.queries import Query, query
 from pennon.functions import Function
 
@@ -80,8 +81,6 @@ def expansion_body(
     if columns is not None:
         source = _query_of(source).select(list(columns))
     content = base64.b64encode(function.pack()).decode()
-    stated = function.options.manifest
-    manifest = None if stated is None else json.dumps(dict(stated), sort_keys=True)
     entry = {
         "kind": kind,
         "udtf": content,
@@ -89,8 +88,7 @@ def expansion_body(
         "udtf_name": function.name,
         "udtf_version": function.version,
         "input_columns": list(function.inputs) or None,
-        "manifest": manifest,
-        "manifest_checksum": None if manifest is None else hashlib.sha256(manifest.encode()).hexdigest(),
+        **manifest_fields(function.options.manifest),
         **more,
     }
     spec = {key: value for key, value in entry.items() if value is not None}
@@ -108,8 +106,7 @@ def refresh_body(options: RefreshOptions) -> dict[str, Any]:
     _refuse_unknown(options, RefreshOptions, "A refresh")
     body: dict[str, Any] = dict(options)
     body["timeout_seconds"] = body.pop("timeout", None)
-    if isinstance(body.get("manifest"), Mapping):
-        body["manifest"] = json.dumps(dict(body["manifest"]), sort_keys=True)
+    body["manifest"] = manifest_text(body.get("manifest"))
     return {name: value for name, value in body.items() if value is not None}
 
 

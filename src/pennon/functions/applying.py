@@ -172,16 +172,20 @@ class Applier:
     def _by_batch(self, batch: pa.RecordBatch, errors: list[RowError]) -> Iterator[pa.RecordBatch]:
         if not batch.num_rows:
             yield self._results.nulls(0)
-        size = self._call_size(batch)
-        for offset in range(0, batch.num_rows, size):
-            yield from self._settle_batch(batch.slice(offset, size), offset, errors)
+        for offset, rows in self._portions(batch):
+            yield from self._settle_batch(rows, offset, errors)
 
-    def _call_size(self, batch: pa.RecordBatch) -> int:
-        """Return how many rows a call gets, so that none exceeds the function's batch size in rows or bytes."""
-        size: int = min(self._options.batch_size or batch.num_rows, batch.num_rows)
-        if self._options.batch_bytes and batch.nbytes:
-            size = min(size, self._options.batch_bytes * batch.num_rows // batch.nbytes)
-        return max(size, 1)
+    def _portions(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield what calls get, and where it begins: no more rows or bytes than the function wants, but one row."""
+        size, most = self._options.batch_size or max(batch.num_rows, 1), self._options.batch_bytes
+        waiting = [(offset, batch.slice(offset, size)) for offset in range(0, batch.num_rows, size)][::-1]
+        while waiting:
+            offset, rows = waiting.pop()
+            half = rows.num_rows // 2
+            if most and half and rows.nbytes > most:
+                waiting += [(offset + half, rows.slice(half)), (offset, rows.slice(0, half))]
+            else:
+                yield offset, rows
 
     def _settle_batch(self, batch: pa.RecordBatch, offset: int, errors: list[RowError]) -> Iterator[pa.RecordBatch]:
         def attempt(start: int, stop: int) -> pa.RecordBatch:

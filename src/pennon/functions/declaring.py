@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from pennon.functions.envelope import Envelope, Kind, write_envelope
+from pennon.functions.envelope import COLUMN_KINDS, Envelope, Kind, write_envelope
 from pennon.functions.hints import data_type_of
 from pennon.functions.options import Options
 from pennon.functions.outputs import Output, outputs_of
@@ -26,7 +26,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NO_HINT = object()
-_COLUMN_KINDS = ("scalar", "batch", "record_batch")
 _LONGEST_SOURCE = 64 * 1024
 
 
@@ -213,8 +212,8 @@ class Signature:
     def kind(self, stated: Kind | None) -> Kind:
         """Return how the function is called: as stated, or as the hints of its arguments say."""
         if stated is not None:
-            if stated not in _COLUMN_KINDS:
-                raise TypeError(f"kind is one of {', '.join(_COLUMN_KINDS)}, not {stated!r}")
+            if stated not in COLUMN_KINDS:
+                raise TypeError(f"kind is one of {', '.join(COLUMN_KINDS)}, not {stated!r}")
             return stated
         hints = {self._arrow_kind(self.hint(parameter.name)) for parameter in self.parameters}
         if hints <= {"scalar"}:

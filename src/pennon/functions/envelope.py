@@ -20,6 +20,8 @@ from pennon.functions.policy import ErrorPolicy
 Form = Literal["pennon", "pickle", "geneva"]
 #: How a function of columns is called, how one that makes several rows of one, and one that makes rows of a table.
 Kind = Literal["scalar", "batch", "record_batch", "chunker", "batched_chunker", "udtf"]
+#: The kinds of functions that fill columns.
+COLUMN_KINDS: tuple[Kind, ...] = ("scalar", "batch", "record_batch")
 
 FORMAT = 1
 

@@ -59,9 +59,7 @@ class Expander(Applier):
         yield from self._pieces(convert, batch.num_rows, 0, errors)
 
     def _expand_batch(self, batch: pa.RecordBatch, errors: list[RowError]) -> Iterator[Expanded]:
-        size = self._call_size(batch) if batch.num_rows else 1
-        for offset in range(0, batch.num_rows, size):
-            rows = batch.slice(offset, size)
+        for offset, rows in self._portions(batch):
 
             def attempt(start: int, stop: int, rows: pa.RecordBatch = rows, offset: int = offset) -> Expanded:
                 piece = rows.slice(start, stop - start)

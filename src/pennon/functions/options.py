@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pennon.functions.policy import ErrorPolicy
+
+_WHOLE = ("batch_size", "batch_bytes", "memory")
+_AMOUNTS = ("timeout", "num_cpus", "num_gpus")
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,13 @@ class Options:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "batch_bytes", "timeout", "num_cpus", "num_gpus", "memory"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is greater than 0, not {value}.")
+        for names, kinds, words in ((_WHOLE, (int,), "a whole number"), (_AMOUNTS, (int, float), "a number")):
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not (type(value) in kinds and 0 < value < math.inf):
+                    raise ValueError(f"{name} is {words} greater than 0, not {value!r}.")
+        if not isinstance(self.error_policy, ErrorPolicy):
+            raise TypeError(f"error_policy is an ErrorPolicy, such as ErrorPolicy.skip(), not {self.error_policy!r}")
         if self.partition_by is not None and self.partition_by_indexed_column is not None:
             raise ValueError("Rows are partitioned by partition_by or by partition_by_indexed_column, not by both.")
         if self.manifest is not None:

@@ -23,7 +23,7 @@ class Retry:
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ValueError(f"attempts counts the first call, too, so it is at least 1, not {self.attempts}.")
-        if self.backoff < 0 or self.factor < 1 or self.max_backoff < 0:
+        if not (self.backoff >= 0 and self.factor >= 1 and self.max_backoff >= 0):
             raise ValueError("backoff and max_backoff are at least 0 seconds, and factor is at least 1.")
         if self.message is not None:
             try:
@@ -144,8 +144,7 @@ def policy_of(error_handling: dict[str, Any] | None, stated: ErrorPolicy) -> Err
 
 
 def _add_retry(policy: ErrorPolicy, *exceptions: type[BaseException] | str, **limits: Any) -> ErrorPolicy:
-    names = tuple(name if isinstance(name, str) else _dotted_name(name) for name in exceptions)
-    return replace(policy, retries=(*policy.retries, Retry(names, **limits)))
+    return replace(policy, retries=(*policy.retries, Retry(tuple(map(_name_of, exceptions)), **limits)))
 
 
 def _rule_from_json(document: Any) -> Retry:
@@ -177,6 +176,14 @@ def _build(kind: type[_Built], values: dict[str, Any], what: str) -> _Built:
 
 def _names_of(kind: type[BaseException]) -> set[str]:
     return {name for base in kind.__mro__ for name in (base.__name__, _dotted_name(base))}
+
+
+def _name_of(exception: object) -> str:
+    if isinstance(exception, type) and issubclass(exception, BaseException):
+        return _dotted_name(exception)
+    if isinstance(exception, str):
+        return exception
+    raise TypeError(f"A function is called again for classes of exceptions, or for their names, not for {exception!r}.")
 
 
 def _dotted_name(kind: type) -> str:

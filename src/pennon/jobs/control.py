@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_namespace.errors import InvalidTableStateError
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from pennon.catalog import job_events, jobs, tables, versions
 from pennon.catalog.jobs import CANCELLED, COMMITTING, DONE, ENDED, HELD, PAUSED, PENDING, Job
@@ -69,7 +69,10 @@ def retry(connection: Connection, job: Job, now: int, *, only_failed: bool = Fal
     if job.state not in ENDED:
         raise InvalidTableStateError(f"Job {job.id!r} has not ended: it is {job.state}. Cancel it first.")
     if job.state == DONE and not only_failed:
-        raise InvalidTableStateError(f"Job {job.id!r} is done. Only its failed rows can be tried again: only_failed.")
+        advice = " Only its failed rows can be tried again: only_failed." if job.kind == "backfill" else ""
+        raise InvalidTableStateError(f"Job {job.id!r} is done.{advice}")
+    if only_failed and job.kind != "backfill":
+        raise InvalidInputError(f"Job {job.id!r} is a {job.kind}: only a backfill can try its failed rows alone.")
     if tables.find_by_id(connection, job.table_id) is None:
         raise InvalidTableStateError(f"The table {format_identifier(job.object)!r} of job {job.id!r} was dropped.")
     spec = job.spec

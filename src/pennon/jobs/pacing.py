@@ -15,4 +15,5 @@ def is_ready(connection: Connection, table_id: str, branch: str, target: str, *,
     active = jobs.active_on(connection, table_id)
     if any(job.branch == branch and target in job.columns for job in active):
         return False
-    return now - jobs.last_submitted(connection, table_id, branch, target) >= seconds * 1000
+    last = jobs.newest(connection, table_id, branch, target)
+    return last is None or now - last.created_at >= seconds * 1000

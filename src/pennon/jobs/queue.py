@@ -21,6 +21,7 @@ from pennon.jobs.control import CANCEL, PAUSE, TIMEOUT
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
+    from pennon.catalog.job_events import JobEvent
 
 _CANDIDATES = 16
 
@@ -131,6 +132,10 @@ class Queue:
         self._database.write(
             lambda connection: job_events.append(connection, job.id, kind, now, unit=unit, data=data),
         )
+
+    def noted(self, job: Job, kind: str) -> list[JobEvent]:
+        """Return the events of a job that are of a kind, in order."""
+        return self._database.read(lambda connection: job_events.of_kind(connection, job.id, kind))
 
     def finish(
         self,

@@ -133,7 +133,7 @@ class AutoRefresh:
             return
 
         def work(connection: Connection) -> None:
-            last = jobs.newest(connection, table.id, KIND)
+            last = jobs.newest(connection, table.id, "", "")
             # What failed, or was cancelled, is not repeated before its sources change.
             if last is not None and last.state in ENDED - {DONE} and last.spec.get("sources") == newest:
                 return

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lance_namespace.errors import LanceNamespaceError
 
-from pennon.catalog import tables, versions
+from pennon.catalog import jobs, tables, versions
+from pennon.catalog.jobs import DONE, ENDED
 from pennon.core.clock import now_millis
 from pennon.jobs.pacing import is_ready
 from pennon.lake.dependencies import columns_filled, unfilled_before
@@ -98,15 +99,22 @@ class AutoBackfill:
             return True
         try:
             dataset = self._datasets.at(table, branch, None)
-            columns = [find_feature_column(dataset, name) for name in feature_columns(dataset.schema)]
-            wanted = [column for column in columns if column.auto_backfill]
-            unfilled = [(column, self._unfilled(table, branch, column)) for column in wanted]
         except LanceNamespaceError as error:
             logger.info("no automatic backfill of %s: %s", table.identifier, error)
             return True
-        due = [column for column, rows in unfilled if rows >= self._settings.auto_backfill_rows]
-        outcomes = [self._submit(table, branch, column) for column in due]
+        outcomes = [self._follow(table, branch, dataset, name) for name in feature_columns(dataset.schema)]
         return all(outcomes)
+
+    def _follow(self, table: Table, branch: str, dataset: Any, name: str) -> bool:
+        """Submit what a column calls for; false when it has to wait. One that cannot be filled hinders no other."""
+        try:
+            column = find_feature_column(dataset, name)
+            if not column.auto_backfill or self._unfilled(table, branch, column) < self._settings.auto_backfill_rows:
+                return True
+            return self._submit(table, branch, column)
+        except LanceNamespaceError as error:
+            logger.info("no automatic backfill of %s of %s: %s", name, table.identifier, error)
+            return True
 
     def _unfilled(self, table: Table, branch: str, column: FeatureColumn) -> int:
         dataset = self._datasets.at(table, branch, None)
@@ -126,6 +134,8 @@ class AutoBackfill:
         }
 
         def work(connection: Connection) -> bool:
+            if any(_gave_up(connection, table, branch, output.path, dataset.version) for output in column.outputs):
+                return True
             seconds = self._settings.auto_backfill_seconds
             if not is_ready(connection, table.id, branch, column.path, now=self._now(), seconds=seconds):
                 return False
@@ -140,10 +150,15 @@ class AutoBackfill:
                 submitted_by=SUBMITTER,
                 context={},
             )
-            return True
-
-        submitted = self._database.write(work)
-        if submitted:
             logger.info("an automatic backfill of %s follows", column.path)
-        # Whether it brings all is seen after its commits; a failure is not repeated before the table changes.
-        return submitted
+            return True  # whether it brings all is seen after its commits
+
+        return self._database.write(work)
+
+
+def _gave_up(connection: Connection, table: Table, branch: str, target: str, version: int) -> bool:
+    """Tell whether an automatic job, of whichever worker, failed or was cancelled for this very version."""
+    last = jobs.newest(connection, table.id, branch, target)
+    if last is None or last.submitted_by != SUBMITTER or last.state not in ENDED - {DONE}:
+        return False
+    return bool(last.spec["since"] == version)

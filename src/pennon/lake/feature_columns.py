@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from pennon.lake.arrow_json import text_map
 from pennon.lake.field_paths import find_field, join_path, split_path
-from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY
+from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY, STRUCT_FIELD_KEY, read_inputs
 
-_WORD = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
+#: Comments and texts, which name nothing, quoted names, and words.
+_WORD = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`([^`]+)`|([^\W\d]\w*)""", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
     metadata = text_map(find_field(schema, path).metadata)
     path = join_path(split_path(path))  # however it was quoted
     if metadata.get("computed_column") == "true":
-        return _computed(dataset, path, metadata[COMPUTED_KEY])
+        return _computed(dataset, path, metadata.get(COMPUTED_KEY))
     if metadata.get("virtual_column") != "true":
         raise InvalidInputError(
             f"Nothing fills the column {path!r}: it was added without a function (virtual_column) or an expression "
@@ -85,7 +85,7 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
     reference = metadata.get("virtual_column.udf")
     if reference is None:
         raise InvalidInputError(f"The column {path!r} was added without its function ('udf').")
-    inputs = json.loads(metadata.get("virtual_column.udf_inputs") or "null")
+    inputs = read_inputs(metadata)
     if inputs is None:
         raise InvalidInputError(f"The function of {path!r} does not say its input_columns.")
     return FeatureColumn(
@@ -133,9 +133,12 @@ def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
     return [path for path in feature_columns(dataset.schema) if path not in own and is_read(path)]
 
 
-def _computed(dataset: Any, path: str, expression: str) -> FeatureColumn:
-    words = {quoted or plain for quoted, plain in _WORD.findall(expression)}
-    inputs = tuple(name for name in dataset.schema.names if name in words)
+def _computed(dataset: Any, path: str, expression: str | None) -> FeatureColumn:
+    if expression is None:
+        raise InvalidInputError(f"The column {path!r} does not say its expression ('{COMPUTED_KEY}').")
+    # Lance finds a column in whatever case it is written.
+    words = {(quoted or plain).lower() for quoted, plain in _WORD.findall(expression)}
+    inputs = tuple(name for name in dataset.schema.names if name.lower() in words)
     return FeatureColumn(
         path=path,
         outputs=(_output(dataset, path, ""),),
@@ -150,7 +153,7 @@ def _computed(dataset: Any, path: str, expression: str) -> FeatureColumn:
 
 def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
     """Return the columns that one call fills: those of the same function that each take a field of its result."""
-    own = metadata.get("virtual_column.struct_field", "")
+    own = metadata.get(STRUCT_FIELD_KEY, "")
     if not own:
         return (_output(dataset, path, ""),)
     found = []
@@ -160,8 +163,8 @@ def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output
             other.get(key) == metadata.get(key)
             for key in ("virtual_column.udf", "virtual_column.udf_version", "virtual_column.udf_inputs")
         )
-        if same and other.get("virtual_column.struct_field"):
-            found.append(_output(dataset, field.name, other["virtual_column.struct_field"]))
+        if same and other.get(STRUCT_FIELD_KEY):
+            found.append(_output(dataset, field.name, other[STRUCT_FIELD_KEY]))
     if path not in {output.path for output in found}:
         found.append(_output(dataset, path, own))
     return tuple(found)

@@ -67,11 +67,14 @@ class FragmentFill:
     segments: tuple[Segment, ...] = ()
     #: The row ids, in runs; empty where they are not stable.
     row_ids: tuple[tuple[int, int], ...] = ()
+    #: What the inputs are known by.
+    inputs: str = ""
 
     def encode(self) -> bytes:
         """Return it as the catalog stores it."""
         segments = [[s.digest, s.filled_at, s.valid_at, s.done, s.failed, s.stale] for s in self.segments]
-        return zlib.compress(json.dumps({"segments": segments, "row_ids": self.row_ids}).encode())
+        stored = {"segments": segments, "row_ids": self.row_ids, "inputs": self.inputs}
+        return zlib.compress(json.dumps(stored).encode())
 
     @classmethod
     def decode(cls, state: bytes) -> FragmentFill:
@@ -81,7 +84,7 @@ class FragmentFill:
             Segment(digest, filled_at, valid_at, as_spans(done), as_spans(failed), as_spans(stale))
             for digest, filled_at, valid_at, done, failed, stale in stored["segments"]
         )
-        return cls(segments, as_spans(stored["row_ids"]))
+        return cls(segments, as_spans(stored["row_ids"]), stored.get("inputs", ""))
 
     def status(self, rows: int, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the status of each row for a function, and the version that brought its value (0: none)."""
@@ -107,6 +110,11 @@ class FragmentFill:
         first, last = live.min(), live.max()
         return any(start >= 0 and start <= last and start + length > first for start, length in self.row_ids)
 
+    def until(self, version: int) -> FragmentFill:
+        """Return what of it was known at a version."""
+        then = (replace(old, valid_at=min(old.valid_at, version)) for old in self.segments if old.filled_at <= version)
+        return replace(self, segments=tuple(then))
+
     def with_rows(
         self, segment: Segment, rows: int, row_ids: Sequence[Sequence[int]], *, confirms: bool = True
     ) -> FragmentFill:
@@ -131,6 +139,10 @@ class FragmentFill:
             rest = _without(segment, inputs & computed, version)
             kept.append(replace(rest, stale=spans_of(mask_of(rest.stale, rows) | (inputs & computed))))
         return FragmentFill(tuple(kept), as_spans(row_ids))
+
+    def gone_stale(self, rows: int) -> FragmentFill:
+        """Return it when the inputs of any of its rows may be others."""
+        return self.with_written(0, rows, self.row_ids, ((0, rows),))
 
 
 def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
@@ -158,7 +170,15 @@ def input_signature(metadata: Any, column: FeatureColumn) -> str:
 
 def signature_after(metadata: Any, column: FeatureColumn, output: Output, file: Mapping[str, Any]) -> str:
     """Return the signature that a fragment will have when a file takes the place of some of its fields."""
-    leaves = column.input_leaves | output.leaves
+    return _digest_after(metadata, column.input_leaves | output.leaves, file)
+
+
+def input_signature_after(metadata: Any, column: FeatureColumn, file: Mapping[str, Any]) -> str:
+    """Return what the inputs in a fragment will be known by then."""
+    return _digest_after(metadata, column.input_leaves, file)
+
+
+def _digest_after(metadata: Any, leaves: frozenset[int], file: Mapping[str, Any]) -> str:
     replaced = frozenset(file["fields"])
     return _digest_of(
         metadata.physical_rows,
@@ -209,18 +229,36 @@ class Ledger:
             states.append(state)
             if found is None:
                 strangers.append(state)
-        former = [fill for fill in known if fill.branch == branch]
-        if strangers and former and dataset.has_stable_row_ids:
-            _carry_over(dataset, strangers, former)
+        if strangers and known and dataset.has_stable_row_ids:
+            _carry_over(dataset, column, strangers, _former_fills(dataset, branch, known))
         return states
 
 
-def _carry_over(dataset: Any, strangers: list[FragmentState], former: list[Fill]) -> None:
+def _former_fills(dataset: Any, branch: str, known: list[Fill]) -> list[tuple[int, FragmentFill]]:
+    """Return what a branch knows of its fragments, after what those it comes from knew of theirs when it began."""
+    found = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == branch]
+    branches = dataset.branches.list() if branch else {}
+    until = dataset.version
+    while branch in branches:
+        until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
+        older = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == branch]
+        found = [*((fragment_id, fill.until(until)) for fragment_id, fill in older), *found]
+    return found
+
+
+def _carry_over(
+    dataset: Any, column: FeatureColumn, strangers: list[FragmentState], former: list[tuple[int, FragmentFill]]
+) -> None:
     """Give fragments that are new what is known of those of their rows that were elsewhere before."""
-    fills = [FragmentFill.decode(fill.state) for fill in former]
-    for state in strangers:
+    for state in strangers if former else ():
         row_ids, written_at = read_row_versions(dataset, state.fragment_id)
-        sources = [fill for fill in fills if fill.may_hold(row_ids)]
+        inputs = input_signature(dataset.get_fragment(state.fragment_id).metadata, column)
+        sources = [
+            # Inputs that were written in place may be others, which Lance does not always say of their rows.
+            fill if fragment_id != state.fragment_id or fill.inputs in ("", inputs) else fill.gone_stale(state.rows)
+            for fragment_id, fill in former
+            if fill.may_hold(row_ids)
+        ]
         if sources:
             state.fill = _Former(sources).fill_of(row_ids, written_at)
 

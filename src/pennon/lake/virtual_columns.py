@@ -24,17 +24,19 @@ _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 COMPUTED_KEY = "computed_column.expression"
 IDENTITY_KEY = "pennon.column_id"
 INPUTS_KEY = "virtual_column.udf_inputs"
+#: The field of its function's result that a column takes, where the function fills several.
+STRUCT_FIELD_KEY = "virtual_column.struct_field"
 
 
 def store_function(folder: Folder, column: Any) -> str | None:
     """Keep a function's bytes in the table's folder, by their digest, and return their name there."""
+    check_manifest_checksum(column.manifest, column.manifest_checksum)
     if column.udf is None:
         return None
     try:
         content = base64.b64decode(column.udf, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInputError("The function ('udf') is not base64.") from None
-    check_manifest_checksum(column.manifest, column.manifest_checksum)
     name = function_reference(content)
     folder.put_if_absent(name, content)
     return name
@@ -83,6 +85,15 @@ def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
     user = getattr(column, "field_metadata", None) or {}
     known = {key: value for key, value in stated.items() if value is not None}
     return {**user, "virtual_column": "true", **known, **identity_metadata()}
+
+
+def read_inputs(metadata: dict[str, str]) -> list[str] | None:
+    """Return the inputs that a column's metadata names; clients may change it, so that it may name none."""
+    try:
+        inputs = json.loads(metadata.get(INPUTS_KEY) or "null")
+    except (ValueError, RecursionError):
+        return None
+    return inputs if isinstance(inputs, list) and all(isinstance(name, str) for name in inputs) else None
 
 
 def identity_metadata() -> dict[str, str]:

@@ -9,6 +9,8 @@ from lance_namespace_urllib3_client.models import Identity
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 _Positive = Annotated[StrictInt, Field(ge=1)]
+#: How long a job may take: no longer than catalogs can count in milliseconds.
+Seconds = Annotated[float, Field(gt=0, le=1e12)]
 _NAMES = "concurrency intra_applier_concurrency min_checkpoint_size max_checkpoint_size task_size num_frags"
 #: Fields of a backfill that count something, and so are at least one.
 COUNTS = (*_NAMES.split(), "checkpoint_size", "commit_granularity")
@@ -20,7 +22,7 @@ class BackfillRequest(AlterTableBackfillColumnsRequest):
     mode: StrictStr | None = None
     cascade: StrictBool = False
     priority: Annotated[StrictInt, Field(ge=-1000, le=1000)] = 0
-    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    timeout_seconds: Seconds | None = None
     dry_run: StrictBool = False
 
 

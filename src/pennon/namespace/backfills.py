@@ -13,10 +13,11 @@ from pennon.catalog.column_errors import ColumnError, Place
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.functions.envelope import Envelope, read_envelope
+from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
 from pennon.lake.dependencies import columns_filled, unfilled_before
 from pennon.lake.expressions import check_expression
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
+from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.planning import Mode, Plan, Summary, failed_rows, known_to, plan_units, summarise
 from pennon.lake.problems import typed_errors
@@ -123,7 +124,8 @@ class BackfillOperations(Operations):
         branch = check_branch(request.branch)
         dataset = self.house.datasets.at(table, branch, None)
         recorded = self._read(lambda connection: column_errors.columns(connection, table.id, branch))
-        names = [name for name in recorded if request.column is None or name == _recorded_as(dataset, request.column)]
+        wanted = None if request.column is None else _recorded_as(dataset, request.column)
+        names = [name for name in recorded if wanted in (None, name)]
         size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
         found: list[tuple[str, ColumnError]] = []
@@ -271,18 +273,28 @@ class BackfillOperations(Operations):
             return 0
         if envelope.kind == "scalar":
             return plan.rows
-        size = int(envelope.options.batch_size or self.house.settings.backfill_batch_rows)
-        return sum(-(-unit.count // size) for unit in plan.units)
+        options, calls = envelope.options, 0
+        for unit in plan.units:
+            size = int(options.batch_size or self.house.settings.backfill_batch_rows)
+            if options.batch_bytes is not None:
+                size = max(1, min(size, options.batch_bytes * unit.count // max(unit.bytes, 1)))
+            calls += -(-unit.count // size)
+        return calls
 
     def _envelope_of(self, table: Table, column: FeatureColumn) -> Envelope | None:
         """Return what is known of a column's function; none of an expression."""
         if column.reference is None:
             return None
-        return stored_function(self.house.places.folder(table.location), column.reference, repr(column.path))
+        envelope = stored_function(self.house.places.folder(table.location), column.reference, repr(column.path))
+        if envelope.kind not in COLUMN_KINDS:
+            raise InvalidInputError(f"The function of {column.path!r} is a {envelope.kind}; here it must be a udf.")
+        return envelope
 
 
 def _recorded_as(dataset: Any, path: str) -> str:
     """Return the column for which the errors of one are recorded."""
+    find_field(dataset.schema, path)  # names what is missing
+    path = join_path(split_path(path))  # however it was quoted
     return find_feature_column(dataset, path).first if path in feature_columns(dataset.schema) else path
 
 

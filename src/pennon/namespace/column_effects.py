@@ -13,7 +13,7 @@ from pennon.lake.arrow_json import text_map
 from pennon.lake.feature_columns import feature_columns, find_feature_column
 from pennon.lake.field_paths import find_field, split_path
 from pennon.lake.guarding import refuse_view_write
-from pennon.lake.virtual_columns import COMPUTED_KEY, INPUTS_KEY
+from pennon.lake.virtual_columns import COMPUTED_KEY, INPUTS_KEY, read_inputs
 from pennon.namespace.dependents import DependentOperations, Dropped
 from pennon.views.definition import Definition
 from pennon.views.dependents import columns_computed_from, overlaps, views_reading, with_views_above
@@ -158,8 +158,8 @@ def _columns_taking(dataset: Any, changed: Sequence[str]) -> list[str]:
 
 def _with_new_inputs(metadata: dict[str, str], renamed: dict[str, str]) -> dict[str, str]:
     changed = dict(metadata)
-    if INPUTS_KEY in changed:
-        inputs = json.loads(changed[INPUTS_KEY]) or []
+    inputs = read_inputs(metadata)
+    if inputs is not None:
         changed[INPUTS_KEY] = json.dumps([renamed.get(name, name) for name in inputs])
     for old, new in renamed.items():
         if COMPUTED_KEY in changed:

@@ -24,8 +24,16 @@ from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
 from pennon.lake.layout import check_branch
-from pennon.lake.virtual_columns import IDENTITY_KEY, binding_metadata, computed_metadata, store_function
+from pennon.lake.virtual_columns import (
+    COMPUTED_KEY,
+    IDENTITY_KEY,
+    STRUCT_FIELD_KEY,
+    binding_metadata,
+    computed_metadata,
+    store_function,
+)
 from pennon.lake.writing import check_column_names, check_schema
+from pennon.namespace.backfills import check_manifest, stored_function
 from pennon.namespace.base import note_of, request_as, table_id
 from pennon.namespace.column_effects import ColumnEffect
 from pennon.namespace.dependents import DependentOperations, wants_cascade
@@ -89,10 +97,8 @@ class ColumnOperations(DependentOperations):
             steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
             for entry in request.alterations:
                 if entry.virtual_column is not None:
-                    metadata = binding_metadata(entry.virtual_column, store_function(folder, entry.virtual_column))
-                    if IDENTITY_KEY in text_map(find_field(dataset.schema, entry.path).metadata):
-                        del metadata[IDENTITY_KEY]  # it is the same column: what is known of its values stays true
-                    dataset.update_field_metadata({entry.path: metadata})
+                    before = text_map(find_field(dataset.schema, entry.path).metadata)
+                    dataset.update_field_metadata({entry.path: _rebinding(folder, entry.virtual_column, before)})
             for step in steps:
                 dataset.alter_columns(*step)
             effect.follow(dataset)
@@ -198,8 +204,7 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
             kind = dataset.scanner(columns={entry.name: entry.computed}, limit=0).to_table().schema.field(0).type
             empty.append(pa.field(entry.name, kind, metadata=computed_metadata(entry.computed)))
         elif entry.virtual_column is not None:
-            reference = store_function(folder, entry.virtual_column)
-            metadata = binding_metadata(entry.virtual_column, reference)
+            metadata = _binding(folder, entry.virtual_column)
             empty += [_output(output, metadata) for output in entry.virtual_column.outputs]
     check_schema(pa.schema(empty))
     if expressions:
@@ -211,10 +216,30 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
         dataset.add_columns(empty)
 
 
+def _binding(folder: Folder, column: Any) -> dict[str, str]:
+    """Keep a function and return what ties a column to it; refuse a manifest that no worker could read."""
+    check_manifest(column.manifest)
+    return binding_metadata(column, store_function(folder, column))
+
+
+def _rebinding(folder: Folder, column: Any, before: dict[str, str]) -> dict[str, str | None]:
+    """Return what changes in the metadata of a column that something filled before; null where a key goes."""
+    metadata: dict[str, str | None] = {**_binding(folder, column)}
+    if IDENTITY_KEY in before:
+        del metadata[IDENTITY_KEY]  # it is the same column: what is known of its values stays true
+    reference = metadata.get("virtual_column.udf")
+    if reference is None:
+        return metadata
+    outputs = stored_function(folder, reference, repr(column.udf_name)).outputs
+    if STRUCT_FIELD_KEY in before and len(outputs) == 1:
+        metadata[STRUCT_FIELD_KEY] = outputs[0].struct_field or None
+    return metadata | {key: None for key in ("computed_column", COMPUTED_KEY) if key in before}
+
+
 def _output(output: Any, metadata: dict[str, str]) -> pa.Field:
     own = {**(output.metadata or {}), **metadata}
     if output.struct_field:
-        own["virtual_column.struct_field"] = output.struct_field
+        own[STRUCT_FIELD_KEY] = output.struct_field
     kind = type_from_json(output.data_type)
     if holds(_is_empty_struct, kind):
         raise TableSchemaValidationError(

@@ -9,6 +9,8 @@ from lance_namespace import RefreshMaterializedViewRequest
 from lance_namespace_urllib3_client.models import Identity, MaterializedViewUdtfEntry
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
 
+from pennon.namespace.backfill_models import Seconds
+
 _KINDS = ("query", "udtf", "chunker")
 
 
@@ -55,7 +57,7 @@ class RefreshViewRequest(RefreshMaterializedViewRequest):
     dry_run: StrictBool = False
     cascade: StrictBool = False
     priority: Annotated[StrictInt, Field(ge=-1000, le=1000)] = 0
-    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    timeout_seconds: Seconds | None = None
 
 
 class RefreshPlan(BaseModel):

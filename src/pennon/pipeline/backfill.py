@@ -56,7 +56,8 @@ class Backfill:
     def run(self) -> dict[str, Any]:
         """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
         table = self._table()
-        self._lease.add(rows_computed=0, rows_committed=0, rows_failed=0)
+        self._lease.add(rows_computed=0)
+        self._published = self._lease.recall()
         try:
             for path in [*self._spec.get("before", []), self._spec["column"]]:
                 self._fill(table, path, is_own=path == self._spec["column"])
@@ -79,9 +80,7 @@ class Backfill:
             if not current.plan.units:
                 break
             if number == 0:
-                # A job tries for itself what an earlier one failed on, but not again what it failed on itself.
-                data = f"{branch_folder(self._job.branch)}data"
-                current.checkpoints.forget_unusable(data, errors=self._job.attempt == 1)
+                self._forget_earlier(current.checkpoints, is_own=is_own)
             try:
                 self._compute(current)
             except FunctionChangedError:
@@ -118,6 +117,15 @@ class Backfill:
         source = Snapshot(table.location, self._tools.places.options, self._job.branch, dataset.version)
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
+
+    def _forget_earlier(self, checkpoints: Checkpoints, *, is_own: bool) -> None:
+        """Remove what earlier jobs kept and this one is not to take over."""
+        is_first = self._job.attempt == 1
+        if is_own and is_first and self._spec.get("mode") == Mode.ALL and self._job.retry_of is None:
+            checkpoints.clear()
+            return
+        # A job tries for itself what an earlier one failed on, but not again what it failed on itself.
+        checkpoints.forget_unusable(f"{branch_folder(self._job.branch)}data", errors=is_first)
 
     def _tell_plan(self, current: Round, path: str) -> None:
         plan, counters = current.plan, self._lease.counters

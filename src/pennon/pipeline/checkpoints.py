@@ -69,24 +69,9 @@ class Checkpoints:
             if named and (signature is None or named[1] == signature[:_NAME_DIGITS]):
                 yield Part(file.path, named[1], *map(int, named.groups()[1:]))
 
-    def load(self, signature: str) -> pa.Table | None:
-        """Return the results of a fragment in the order of its rows, each row once."""
-        found = []
-        for part in self.parts(signature):
-            try:
-                found.append(pa.ipc.open_file(pa.BufferReader(self._folder.read(part.path))).read_all())
-            except (pa.ArrowInvalid, FileNotFoundError):
-                continue  # torn or removed meanwhile: its rows are computed again
-        if not found:
-            return None
-        table = pa.concat_tables(found).sort_by(OFFSET)
-        offsets = table.column(OFFSET).to_numpy()
-        repeated = (offsets[1:] == offsets[:-1]).nonzero()[0] + 1
-        if not len(repeated):
-            return table
-        import numpy as np
-
-        return table.take(pa.array(np.delete(np.arange(len(offsets)), repeated)))
+    def load(self, part: Part) -> pa.Table:
+        """Return the results of a part in the order of its rows; raises what tells that it is torn, or gone."""
+        return pa.ipc.open_file(pa.BufferReader(self._folder.read(part.path))).read_all()
 
     def file_receipt(self, signature: str, receipt: dict[str, Any]) -> None:
         """Say that the column file of a fragment is written."""

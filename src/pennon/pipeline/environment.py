@@ -13,7 +13,6 @@ This module is imported by executors: nothing heavy is imported at its top.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import importlib
 import importlib.metadata
@@ -191,8 +190,8 @@ def _index(entry: object) -> str:
 def _module(entry: object) -> tuple[str, bytes]:
     """Read a module that the manifest holds: a Python file, or a zip file of modules and packages."""
     try:
-        name, content = entry["name"], base64.b64decode(entry["content"], validate=True)  # type: ignore[index]
-    except (TypeError, KeyError, binascii.Error) as error:
+        name, content = str(entry["name"]), base64.b64decode(entry["content"], validate=True)  # type: ignore[index]
+    except (TypeError, KeyError, ValueError) as error:
         raise ManifestError("A module of the manifest has no name, or no content in base64.") from error
     if Path(name).name != name or not name.endswith((".py", ".zip")):
         raise ManifestError(f"The module {name!r} is neither a .py nor a .zip file.")

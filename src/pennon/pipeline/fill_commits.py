@@ -15,7 +15,15 @@ from pennon.catalog.column_fills import Fill
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, Output, feature_columns, find_feature_column
-from pennon.lake.fills import NO_ROW, FragmentFill, FragmentState, Segment, signature, signature_after
+from pennon.lake.fills import (
+    NO_ROW,
+    FragmentFill,
+    FragmentState,
+    Segment,
+    input_signature_after,
+    signature,
+    signature_after,
+)
 from pennon.lake.layout import branch_folder
 from pennon.lake.planning import live_rows
 from pennon.lake.spans import NOTHING, as_spans, count_rows, mask_of, numbers_of, runs_of, spans_of
@@ -153,8 +161,7 @@ class FillCommitter:
         fill = (known.fill if known else FragmentFill()).with_rows(
             segment, unit.rows, receipt["row_ids"], confirms=version == self._built_from + 1
         )
-        after = signature_after(metadata, self._column, output, receipt["file"])
-        self._put(connection, output.key, after, unit.fragment_id, version, fill)
+        self._put(connection, self._column, output, version, metadata, receipt["file"], fill)
 
     def _confirm_others(
         self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], metadata: Any
@@ -171,13 +178,22 @@ class FillCommitter:
             if known.segments:
                 changed = unit.todo if other.input_leaves & written else NOTHING
                 fill = known.with_written(version, unit.rows, receipt["row_ids"], changed)
-                after = signature_after(metadata, other, other.output, receipt["file"])
-                self._put(connection, other.output.key, after, unit.fragment_id, version, fill)
+                self._put(connection, other, other.output, version, metadata, receipt["file"], fill)
 
     def _put(
-        self, connection: Connection, key: str, sign: str, fragment_id: int, version: int, fill: FragmentFill
+        self,
+        connection: Connection,
+        column: FeatureColumn,
+        output: Output,
+        version: int,
+        metadata: Any,
+        file: dict[str, Any],
+        fill: FragmentFill,
     ) -> None:
-        record = Fill(self._table.id, key, sign, self._branch, fragment_id, version, fill.encode())
+        """Save what is known of a column once a file is in its place."""
+        sign = signature_after(metadata, column, output, file)
+        state = replace(fill, inputs=input_signature_after(metadata, column, file)).encode()
+        record = Fill(self._table.id, output.key, sign, self._branch, metadata.id, version, state)
         column_fills.save(connection, record)
 
     def _record_errors(

@@ -120,6 +120,7 @@ def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
     fragment = dataset.get_fragment(unit.fragment_id)
     options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
     columns = list(dict.fromkeys(inputs))
-    scanner = dataset.scanner(fragments=[fragment], columns=columns, offset=start, limit=stop - start, **options)
+    options |= {"offset": start, "limit": stop - start, "blob_handling": "all_binary"}
+    scanner = dataset.scanner(fragments=[fragment], columns=columns, **options)
     table = scanner.to_table().select(positions(inputs)).combine_chunks()
     return table.to_batches()[0]

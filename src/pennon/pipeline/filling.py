@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pennon.functions.failures import FunctionFailedError
+from pennon.lake.blobs import is_blob
 from pennon.lake.fills import row_numbers
 from pennon.lake.spans import Mask, runs_of, spans_of
 from pennon.pipeline.results import Computed, Results
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 #: A gap between rows to compute is read along while it costs less than this.
 _GAP_BYTES = 1024 * 1024
 _WIDEST_GAP = 4096
-_EXPRESSION = "out0"
+_EXPRESSION = "computed"
 _FIRST_ROWS = 8
 _GROWTH = 8
 _SHORTEST_CALL = 0.05
@@ -166,15 +169,26 @@ class Fragment:
             options["include_deleted_rows"] = options["with_row_id"] = True
         if (start, stop) != (0, self.unit.rows):
             options["offset"], options["limit"] = start, stop - start
+        # Functions take the bytes of blobs; of itself a scan tells where these are.
+        options["blob_handling"] = "all_binary"
         fragment = self.dataset.get_fragment(self.unit.fragment_id)
         return self.dataset.scanner(fragments=[fragment], columns=columns, batch_readahead=2, **options)
 
     def _batch_rows(self) -> int:
-        by_bytes = self.sizes.batch_bytes // max(self._row_bytes(), 1)
+        by_bytes = self.sizes.batch_bytes // max(self._row_bytes, 1)
         return int(max(1, min(self.sizes.batch_rows, by_bytes, self.sizes.most_checkpoint_rows)))
 
+    @cached_property
     def _row_bytes(self) -> int:
-        return self.unit.bytes // max(self.unit.count, 1)
+        """How many bytes a row has, about: blobs are not in the files that the unit counts."""
+        blobs = [field.name for field in self.dataset.schema if is_blob(field) and field.name in self.inputs]
+        size = self.unit.bytes // max(self.unit.count, 1)
+        if not blobs:
+            return size
+        fragment = self.dataset.get_fragment(self.unit.fragment_id)
+        told = self.dataset.scanner(fragments=[fragment], columns=blobs).to_table()  # where they are, and how long
+        lengths: list[int] = [pc.sum(pc.struct_field(column, "size")).as_py() or 0 for column in told.columns]
+        return size + sum(lengths) // max(int(told.num_rows), 1)
 
     def _blocks(self, results: Results) -> Iterator[pa.RecordBatch]:
         """Return the column's new content in the order of its rows."""
@@ -204,7 +218,10 @@ class Fragment:
     def _columns(self, computes: bool, keeps: list[str]) -> list[str] | dict[str, str]:
         """Return what to read: the inputs first, if they are needed, then the present content."""
         if isinstance(self.inputs, str):
-            return {**({_EXPRESSION: self.inputs} if computes else {}), **{root: f"`{root}`" for root in keeps}}
+            name = _EXPRESSION
+            while name in keeps:
+                name += "_"
+            return {**({name: self.inputs} if computes else {}), **{root: f"`{root}`" for root in keeps}}
         return list(dict.fromkeys([*(self.inputs if computes else []), *keeps]))
 
     def _keeps(self) -> bool:
@@ -224,7 +241,7 @@ class Fragment:
 
     def _stretches(self, missing: Mask) -> Iterator[tuple[int, int, bool]]:
         """Return runs of rows: those that hold rows to compute, with the small gaps between them, and the others."""
-        gap = max(1, min(_WIDEST_GAP, _GAP_BYTES // max(self._row_bytes(), 1)))
+        gap = max(1, min(_WIDEST_GAP, _GAP_BYTES // max(self._row_bytes, 1)))
         at = 0
         merged: list[list[int]] = []
         for start, stop in spans_of(missing):

@@ -39,6 +39,17 @@ class Lease:
         for name, amount in amounts.items():
             self.counters[name] = self.counters.get(name, 0) + amount
 
+    def recall(self) -> int | None:
+        """Count what a backfill has committed so far, and return its last version.
+
+        Its events tell: they are written with the commits, whereas a worker that died may not have told its counters.
+        """
+        commits = [event.data for event in self._queue.noted(self.job, "committed")]
+        failed = sum(commit["failed"] for commit in commits)
+        committed = sum(commit["rows"] for commit in commits) - failed
+        self.counters |= {"rows_committed": committed, "rows_failed": failed, "fragments_committed": len(commits)}
+        return commits[-1]["version"] if commits else None
+
     def note(self, event: str, data: dict[str, Any]) -> None:
         """Write down an event of the job."""
         self._queue.note(self.job, event, data=data)

@@ -43,8 +43,8 @@ class Preflight:
             unit: What the job's event calls them.
         """
         checksum = self.shipped.checksum if self.shipped else None
-        known = {(id(self.session.spark), reference, checksum) for reference in references}
-        if self.tools.tried.issuperset(known):
+        known = {(reference, checksum) for reference in references}
+        if self.session.tried.issuperset(known):
             return
         group = f"{self.lease.job.id}-preflight"
         task = _TrialTask(trial)
@@ -53,7 +53,7 @@ class Preflight:
         (answer,) = run.results()
         if "failure" in answer:
             raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
-        self.tools.tried.update(known)
+        self.session.tried.update(known)
         self.tools.queue.note(self.lease.job, "preflight", unit, answer)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,17 @@ from pennon.pipeline.checkpoints import ATTEMPT, ERROR_MESSAGE, ERROR_TYPE, OFFS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pennon.pipeline.checkpoints import Part
     from pennon.pipeline.filling import Errors, Fragment, Target
 
 _MOST_ERRORS = 1000
 #: Results are kept when they took so many times longer than keeping them: what is cheap to compute is computed again.
 _WORTH = 20
 _BYTES_PER_SECOND = 1e9
+#: In place of the number of a part: no part holds the row.
+_NONE = -1
+#: What a checkpoint tells of a row besides its values.
+_TOLD = [OFFSET, ERROR_TYPE, ERROR_MESSAGE, ATTEMPT]
 
 
 #: Numbers of rows, and their values: a column for each target.
@@ -53,6 +59,15 @@ class Computed:
         return pa.RecordBatch.from_arrays([*columns.values(), *self.values.columns], names=names)
 
 
+@dataclass
+class _Kept:
+    """A part of what was computed before, and its results while rows of it are asked for."""
+
+    part: Part
+    number: int
+    results: pa.Table | None = None
+
+
 class Results:
     """What was computed of a fragment: before, as its checkpoints tell, and now."""
 
@@ -62,18 +77,30 @@ class Results:
         self._todo = mask_of(unit.todo, unit.rows)
         self.failed = np.zeros(unit.rows, dtype=np.bool_)
         self.errors: list[list[Any]] = []
-        self._kept = fragment.checkpoints.load(unit.input_signature)
-        self._known = np.zeros(unit.rows, dtype=np.bool_)
-        if self._kept is not None:
-            self._known[self._kept.column(OFFSET).to_numpy()] = True
-            self._known &= self._todo
-            self._note_kept_errors(self._kept)
+        #: Parts that were kept before, in the order of their rows, and for each row which of them holds it.
+        self._kept: list[_Kept] = []
+        self._holder = np.full(unit.rows, _NONE, dtype=np.int32)
+        for part in sorted(fragment.checkpoints.parts(unit.input_signature), key=lambda part: part.start):
+            self._take_up(part)
         #: Which rows are still to be computed.
-        self.missing = self._todo & ~self._known
+        self.missing = self._todo & (self._holder == _NONE)
         self._fresh: list[Computed] = []
         self._pending: list[Computed] = []
         self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
+
+    def _take_up(self, part: Part) -> None:
+        """Note which rows a part holds; it is read again for their values, which may be many megabytes."""
+        try:
+            kept = self._fragment.checkpoints.load(part)
+        except (pa.ArrowInvalid, FileNotFoundError):
+            return  # torn or removed meanwhile: its rows are computed again
+        offsets = kept.column(OFFSET).to_numpy()
+        news = self._todo[offsets] & (self._holder[offsets] == _NONE)
+        if news.any():
+            self._holder[offsets[news]] = len(self._kept)
+            self._kept.append(_Kept(part, len(self._kept)))
+            self._note_kept_errors(kept.select(_TOLD).filter(pa.array(news)))
 
     def add(self, computed: Computed, seconds: float) -> None:
         """Take in results and how long they took, and keep a checkpoint when losing them would cost more."""
@@ -105,11 +132,10 @@ class Results:
         self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
 
-    def _note_kept_errors(self, kept: pa.Table) -> None:
-        failed = kept.filter(kept.column(ERROR_TYPE).is_valid())
-        for row in failed.select([OFFSET, ERROR_TYPE, ERROR_MESSAGE, ATTEMPT]).to_pylist():
-            if self._todo[row[OFFSET]]:
-                self._note_error(*row.values())
+    def _note_kept_errors(self, told: pa.Table) -> None:
+        failed = told.filter(told.column(ERROR_TYPE).is_valid())
+        for row in failed.to_pylist():
+            self._note_error(*row.values())
 
     def _note_error(self, offset: int, kind: str, message: str, attempt: int) -> None:
         self.failed[offset] = True
@@ -118,9 +144,11 @@ class Results:
 
     def blank(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Return the content of rows of which nothing is read: what checkpoints hold, and nulls."""
-        step = self._fragment.sizes.batch_rows
-        for at in range(start, stop, step):
-            yield self.column(at, min(at + step, stop), None)
+        # No more than one part at a time: all of them may be more than memory holds.
+        edges = {kept.part.start for kept in self._kept if start < kept.part.start < stop}
+        edges.update(range(start, stop, self._fragment.sizes.batch_rows))
+        for at, end in pairwise([*sorted(edges), stop]):
+            yield self.column(at, end, None)
 
     def column(self, start: int, stop: int, kept: pa.RecordBatch | None) -> pa.RecordBatch:
         """Return the new content of the top-level columns for a range of rows."""
@@ -130,16 +158,20 @@ class Results:
         return _assemble(self._fragment, values, kept, stop - start)
 
     def _stored(self, start: int, stop: int) -> Iterator[Source]:
-        """Return what checkpoints hold of a range of rows."""
-        if self._kept is None:
-            return
-        offsets = self._kept.column(OFFSET).to_numpy()
-        first, last = np.searchsorted(offsets, [start, stop])
-        wanted = self._todo[offsets[first:last]]
-        if wanted.any():
-            names = [f"out{index}" for index in range(len(self._fragment.targets))]
-            values = self._kept.slice(first, last - first).select(names)
-            yield offsets[first:last][wanted], values if wanted.all() else values.filter(pa.array(wanted))
+        """Return what checkpoints hold of a range of rows; ranges come in the order of the rows."""
+        self._kept = [kept for kept in self._kept if kept.part.stop > start]
+        for kept in self._kept:
+            if kept.part.start >= stop:
+                return
+            if kept.results is None:
+                kept.results = self._fragment.checkpoints.load(kept.part)
+            offsets = kept.results.column(OFFSET).to_numpy()
+            first, last = np.searchsorted(offsets, [start, stop])
+            wanted = self._holder[offsets[first:last]] == kept.number
+            if wanted.any():
+                names = [f"out{index}" for index in range(len(self._fragment.targets))]
+                values = kept.results.slice(first, last - first).select(names)
+                yield offsets[first:last][wanted], values if wanted.all() else values.filter(pa.array(wanted))
 
     def _values(
         self, index: int, start: int, stop: int, sources: list[Source], kept: pa.RecordBatch | None

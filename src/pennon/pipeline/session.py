@@ -79,6 +79,8 @@ class Session:
         self.borrowed = ExitStack()
         #: What tasks of this session have asked Spark for, by the requests.
         self.profiles: dict[tuple[tuple[str, float], ...], Any] = {}
+        #: Functions that were tried on its executors, with the checksums of their environments.
+        self.tried: set[tuple[str, str | None]] = set()
         self._lock = threading.Lock()
         self._apart: dict[str, Session] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,5 +28,3 @@ class Tools:
     ledger: Ledger
     queue: Queue
     sessions: Sessions
-    #: Functions that were tried on executors of a session, with their environments.
-    tried: set[tuple[int, str, str | None]] = field(default_factory=set)

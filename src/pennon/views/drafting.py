@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
-from pennon.functions.envelope import Envelope, read_envelope
+from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
 from pennon.lake.blobs import is_blob
 from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field, join_path, split_path
@@ -23,8 +23,6 @@ from pennon.views.spark_sql import SparkQuery
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
-
-_COLUMN_KINDS = ("scalar", "batch", "record_batch")
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def _envelope_of(use: FunctionUse) -> Envelope | None:
         if use.is_foreign:
             return None
         raise InvalidInputError(f"The function of {use.outputs[0][0]!r} cannot be read: {error}") from None
-    if envelope.kind not in _COLUMN_KINDS:
+    if envelope.kind not in COLUMN_KINDS:
         raise InvalidInputError(f"The function of {use.outputs[0][0]!r} is a {envelope.kind}; here it must be a udf.")
     return envelope
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Texts, quoted names, and words with what stands around them that makes them something else than a column.
 _PIECE = re.compile(
-    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?P<quoted>[^`]+)`|(?<![\w.])(?P<word>[A-Za-z_]\w*)(?!\w|\s*\()"
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?P<quoted>[^`]+)`|(?<![\w.])(?P<word>[^\W\d]\w*)(?!\w|\s*\()"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow.compute as pc
 import pytest
 from lance_namespace.errors import TableColumnNotFoundError
 
@@ -77,12 +78,38 @@ def test_a_column_is_planned_filled_and_known(table: Table) -> None:
     assert table.column_state("length").missing == 100
     job = table.backfill("length")
     assert (job.state, job.kind, job.target) == ("done", "backfill", "length")
-    assert job.counters["rows_computed"] == 100
     assert lengths(table, "length") == expected()
     state = table.column_state("length")
     assert isinstance(state, ColumnState)
     assert (state.rows, state.computed, state.complete) == (100, 100, True)
     assert table.errors("length").num_rows == 0
+
+
+def test_a_job_tells_what_it_did_and_what_it_took(table: Table) -> None:
+    table.add_columns({"picky": picky})
+    table.add(rows(100, 120))
+    job = table.backfill("picky", where="id < 110")
+    counted = {name: count for name, count in job.counters.items() if name.startswith(("rows", "fragments"))}
+    assert counted == {
+        "rows_planned": 110,
+        "rows_computed": 110,
+        "rows_committed": 105,
+        "rows_failed": 5,
+        "rows_skipped": 10,
+        "fragments_planned": 2,
+        "fragments_committed": 2,
+    }
+    took = {name: amount for name, amount in job.counters.items() if name not in counted}
+    assert took.keys() == {
+        *("bytes_read", "bytes_written", "peak_memory_bytes"),
+        *("read_seconds", "udf_seconds", "write_seconds", "commit_seconds"),
+    }
+    assert all(amount > 0 for amount in took.values())
+    result = job.result or {}
+    assert (result["source_version"], result["published_version"]) == (3, table.version)
+    committed = job.events().filter(pc.field("kind") == "committed")
+    assert sorted(committed["unit"].to_pylist()) == ["0", "1"]
+    assert sorted(committed["rows_processed"].to_pylist()) == [10, 100]
 
 
 def test_only_what_is_new_or_stale_is_computed(table: Table) -> None:
@@ -131,7 +158,9 @@ def test_a_failed_job_is_an_error(table: Table) -> None:
     table.add_columns({"broken": broken})
     with pytest.raises(JobFailedError, match="no good") as caught:
         table.backfill("broken")
-    assert caught.value.phase in {"preflight", "compute"}
+    message = "The function 'broken' failed for row 0 of a batch: RuntimeError: no good"
+    expected = {"phase": "preflight", "type": "RuntimeError", "message": message, "retryable": False}
+    assert caught.value.job.failure == expected
     assert table.column_state("broken").missing == 100
 
 

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import LanceNamespaceError, TableColumnNotFoundError, TableSchemaValidationError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    TableColumnNotFoundError,
+    TableSchemaValidationError,
+)
 
 import pennon
+from pennon.client.columns import column_entries
 from pennon.functions import read_envelope
 from tests.clients.remote.data import new_name, rows
 from tests.unit.client.test_arrow_types import TYPES
@@ -149,6 +155,41 @@ def test_a_table_at_an_old_version_is_not_changed(table: Table) -> None:
         table.add_columns({"length": length})
     table.checkout_latest()
     table.add_columns({"length": length})
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"manifest": "{}", "manifest_checksum": "0" * 64}, "manifest_checksum is not the sha256"),
+        ({"manifest": '{"pip": "attrs"}'}, "'pip' must be a list"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_refused(table: Table, environment: dict[str, str], said: str) -> None:
+    (entry,) = column_entries({"length": length})
+    entry["virtual_column"] |= {"manifest_checksum": None, **environment}
+    with pytest.raises(InvalidInputError, match=said):
+        table._change("add_columns", {"new_columns": [entry]})
+    table.add_columns({"length": length})
+    with pytest.raises(InvalidInputError, match=said):
+        table._change("alter_columns", {"alterations": [{"path": "length", "virtual_column": environment}]})
+    assert json.loads(metadata(table, "length")["virtual_column.manifest"]) == {"pip": ["attrs"]}
+
+
+@pytest.mark.parametrize("inputs", ["not json", "5", "[5]", "[" * 100_000, None])
+def test_metadata_that_somebody_changed_hinders_only_who_needs_it(table: Table, inputs: str | None) -> None:
+    table.add_columns({"length": length, "half": pennon.computed("id / 2")})
+    changes = {"length": {"virtual_column.udf_inputs": inputs}, "half": {"computed_column.expression": None}}
+    updates = [{"path": path, "metadata": metadata} for path, metadata in changes.items()]
+    table._change("update_field_metadata", {"updates": updates})
+    for column, said in (("length", "does not say its input_columns"), ("half", "does not say its expression")):
+        with pytest.raises(InvalidInputError, match=said):
+            table.column_state(column)
+        with pytest.raises(InvalidInputError, match=said):
+            table.backfill(column)
+    table.alter_columns({"path": "colour", "rename": "hue"})
+    table.drop_columns(["hue"])
+    table.alter_columns({"path": "length", "function": longer})
+    assert table.column_state("length").missing == 100
 
 
 def test_refusals_are_errors_of_the_protocol(table: Table) -> None:

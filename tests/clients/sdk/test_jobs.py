@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, TableColumnNotFoundError
 
 import pennon
 from pennon.catalog import open_database, tables
 from pennon.client import Connection, Job, JobCancelledError, JobFailedError, JobTimedOutError
+from pennon.client.columns import column_entries
 from pennon.jobs.queue import Queue
 from tests.clients.remote.data import new_name, rows
 from tests.support.server import PennonProcess
@@ -207,6 +210,9 @@ class TestColumns:
         assert table.backfill("longer", cascade=True, dry_run=True).before == ("length",)
         with pytest.raises(InvalidTableStateError, match="Backfill 'length' first"):
             table.backfill("longer", dry_run=True)
+        by_byte = pennon.udf(data_type=pa.int64(), kind="batch", input_columns=["text"], batch_bytes=1)(length.plain)
+        table.add_columns({"by_byte": by_byte})
+        assert table.backfill("by_byte", dry_run=True).udf_calls == 100
 
     def test_a_backfill_that_is_asked_for_waits_for_a_worker(self, workplace: Workplace, table: Table) -> None:
         job = table.backfill_async("length", mode="all", priority=5, timeout=60, concurrency=2)
@@ -216,11 +222,22 @@ class TestColumns:
         assert (spec["mode"], spec["timeout_seconds"], spec["concurrency"]) == ("all", 60, 2)
         assert job.cancel() == "cancelled"
 
+    def test_a_backfill_that_is_asked_for_again_under_its_key_is_the_same_job(self, table: Table) -> None:
+        route, body = f"/v1/table/{table.name}/backfill_column", {"column": "length"}
+        first, again = (table._transport.post(route, body, idempotency_key="once") for _ in range(2))
+        assert first["job_id"] == again["job_id"]
+
     def test_what_cannot_be_is_refused(self, table: Table) -> None:
         with pytest.raises(TableColumnNotFoundError, match="lenght"):
             table.backfill("lenght")
         with pytest.raises(TableColumnNotFoundError, match="lenght"):
             table.column_state("lenght")
+        maker = pennon.chunker(output_schema=pa.schema({"word": pa.string()}))(length.plain)
+        (entry,) = column_entries({"word": length})
+        entry["virtual_column"]["udf"] = base64.b64encode(maker.pack()).decode()
+        table._change("add_columns", {"new_columns": [entry]})
+        with pytest.raises(InvalidInputError, match="'word' is a chunker; here it must be a udf"):
+            table.backfill("word")
         with pytest.raises(InvalidInputError, match="cluster"):
             table.backfill("length", cluster="nowhere")
         with pytest.raises(InvalidInputError, match="mode"):

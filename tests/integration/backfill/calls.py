@@ -26,7 +26,7 @@ def _trial() -> str:
     spark = sys.modules.get("pyspark")
     context = spark.TaskContext.get() if spark is not None else None
     group = context.getLocalProperty("spark.jobGroup.id") if context is not None else None
-    return "trial " if group is not None and "preflight" in group else ""
+    return _TRIAL if group is not None and "preflight" in group else ""
 
 
 class CallLog:
@@ -45,6 +45,10 @@ class CallLog:
         lines = [line for line in self._lines() if not line.startswith(_TRIAL)]
         fresh, self._read = lines[self._read :], len(lines)
         return sorted(map(int, fresh))
+
+    def trials(self) -> Counter[int]:
+        """Return how often each row was computed only to try the function."""
+        return Counter(int(line.removeprefix(_TRIAL)) for line in self._lines() if line.startswith(_TRIAL))
 
     def _lines(self) -> list[str]:
         path = Path(self.path)

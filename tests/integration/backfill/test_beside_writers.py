@@ -180,6 +180,16 @@ def test_a_column_dropped_meanwhile_fails_the_job(new_sheet: NewSheet, log: Call
     assert set(sheet.open().schema.names) == {"id", "x"}
 
 
+def test_an_input_renamed_meanwhile_costs_nothing(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
+    sheet, job = begin(new_sheet, log, fragments=2)
+    body = {"alterations": [{"path": "x", "rename": "number"}], "cascade": True}
+    rest.post(f"{sheet.route}/alter_columns", body)
+    job.wait(progress=False)
+    assert sheet.state() == (20, 0, 0, 0)
+    assert sheet.values() == {number: number * 1000 for number in range(20)}
+    assert log.new() == list(range(20))
+
+
 def test_a_column_added_anew_meanwhile_is_filled(new_sheet: NewSheet, log: CallLog) -> None:
     sheet, job = begin(new_sheet, log)
     sheet.table.drop_columns(["y"])

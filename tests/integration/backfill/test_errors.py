@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import json
 import os
 import pickle
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lance_namespace.errors import TableColumnNotFoundError
 
 import pennon
 from pennon.client import JobFailedError
@@ -43,6 +45,8 @@ def test_a_poisoned_table_loses_only_its_bad_rows(new_sheet: NewSheet, log: Call
     assert sheet.values() == {number: None if number in bad else number * 1000 for number in range(1000)}
     assert sheet.state() == (993, 7, 0, 0)
     assert (job.counters["rows_failed"], job.counters["rows_committed"]) == (7, 993)
+    told = [json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "committed"]
+    assert (sum(event["failed"] for event in told), sum(event["rows"] for event in told)) == (7, 1000)
     errors = sheet.table.errors("y").to_pylist()
     found = sheet.open().to_table(columns=["id"], with_row_id=True)
     ids = dict(zip(found["_rowid"].to_pylist(), found["id"].to_pylist(), strict=True))
@@ -51,6 +55,9 @@ def test_a_poisoned_table_loses_only_its_bad_rows(new_sheet: NewSheet, log: Call
     }
     assert {error["error_type"] for error in errors} == {"ValueError"}
     assert {(error["job_id"], error["function"], error["column"]) for error in errors} == {(job.id, "multiply", "y")}
+    assert sheet.table.errors("`y`").num_rows == 7
+    with pytest.raises(TableColumnNotFoundError, match="no column 'z'"):
+        sheet.table.errors("z")
     log.new()
     assert sheet.fill() == []  # failed rows are not tried again unasked
 
@@ -276,6 +283,19 @@ def test_a_row_that_kills_the_process_may_fail_the_job(new_sheet: NewSheet, log:
     assert _works(new_sheet, log)
 
 
+def test_a_function_is_tried_on_three_rows_before_anything_is_written(new_sheet: NewSheet, log: CallLog) -> None:
+    third, fourth = (failing_on(log, [number], ErrorPolicy.fail()) for number in (2, 3))
+    sheet = new_sheet(10)
+    sheet.table.add_columns({"y": third, "z": fourth})
+    version = sheet.open().version
+    for column, phase, computed in (("y", "preflight", []), ("z", "compute", [0, 1, 2, 3])):
+        with pytest.raises(JobFailedError) as caught:
+            sheet.fill(column)
+        assert (caught.value.phase, log.new()) == (phase, computed)
+    assert log.trials() == {0: 2, 1: 2, 2: 2}
+    assert sheet.open().version == version
+
+
 def test_a_missing_package_fails_in_the_preflight(new_sheet: NewSheet, log: CallLog) -> None:
     def multiply(x: int) -> int:
         import a_package_that_nobody_has  # type: ignore[import-not-found]
@@ -292,7 +312,6 @@ def test_a_missing_package_fails_in_the_preflight(new_sheet: NewSheet, log: Call
 
 
 def test_another_python_fails_in_the_preflight_with_both_named(new_sheet: NewSheet, rest: RestClient) -> None:
-    import json
     import platform
 
     @pennon.udf
@@ -309,14 +328,14 @@ def test_another_python_fails_in_the_preflight_with_both_named(new_sheet: NewShe
 
 
 class Writes:
-    """Something whose loading writes a file."""
+    """Something whose loading writes down, in a file, which program loads it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def __reduce__(self) -> Any:
-        code = f"open({self.path!r}, 'a').write(str(__import__('os').getpid()) + '\\n') and (lambda x: x * 10)"
-        return eval, (code,)
+        program = "open('/proc/self/cmdline').read().replace('\\0', ' ') + '\\n'"
+        return eval, (f"open({self.path!r}, 'a').write({program}) and (lambda x: x * 10)",)
 
 
 def _add_raw(rest: RestClient, sheet: Sheet, udf: bytes, **more: Any) -> None:
@@ -332,26 +351,25 @@ def _add_raw(rest: RestClient, sheet: Sheet, udf: bytes, **more: Any) -> None:
     rest.post(f"{sheet.route}/add_columns", {"new_columns": [{"name": "y", "virtual_column": virtual}]})
 
 
-def test_functions_are_loaded_on_executors_only(
-    new_sheet: NewSheet, rest: RestClient, spark_server: Any, tmp_path: Path
-) -> None:
+def test_functions_are_loaded_on_executors_only(new_sheet: NewSheet, rest: RestClient, tmp_path: Path) -> None:
     written = tmp_path / "written"
     sheet = new_sheet(10)
-    _add_raw(rest, sheet, pickle.dumps(Writes(str(written))))
+    loaded = pickle.dumps(Writes(str(written)))
+    _add_raw(rest, sheet, loaded)
+    virtual = {"input_columns": ["x"], "udf": base64.b64encode(loaded).decode(), "udf_name": "raw", "udf_version": "2"}
+    rest.post(f"{sheet.route}/alter_columns", {"alterations": [{"path": "y", "virtual_column": virtual}]})
     rest.post(f"{sheet.route}/describe", {"load_detailed_metadata": True})
     rest.get("/v1/namespace/$/table/list")
+    rest.post(f"{sheet.route}/column_function", {"column": "y"})
     rest.post(f"{sheet.route}/column_state", {"column": "y"})
     rest.post(f"{sheet.route}/errors", {"column": "y"})
     assert sheet.table.backfill("y", dry_run=True).rows == 10
     assert not written.exists()
     sheet.fill()
     assert sheet.values() == {number: number * 1000 for number in range(10)}
-    loaders = {int(line) for line in written.read_text().split()}
+    loaders = written.read_text().splitlines()
     assert loaders
-    assert spark_server.pid not in loaders
-    for pid in loaders:
-        line = Path(f"/proc/{pid}/cmdline")
-        assert not line.exists() or b"pyspark.daemon" in line.read_bytes()
+    assert all("pyspark.daemon" in program for program in loaders)
 
 
 def test_a_cancelled_job_commits_nothing_more(new_sheet: NewSheet, log: CallLog) -> None:

@@ -79,6 +79,10 @@ def check(sheet: Sheet, server: PennonProcess, job_id: str, event: str = "taken_
     kinds = job.events()["kind"].to_pylist()
     assert event in kinds
     assert kinds.count("committed") == FRAGMENTS
+    counted = [job.counters[name] for name in ("rows_planned", "rows_computed", "rows_committed", "rows_skipped")]
+    assert counted == [FRAGMENTS * SIZE] * 3 + [0]
+    assert job.result is not None
+    assert job.result["published_version"] == sheet.open().version
     assert sheet.checkpoints() == []
     return job
 
@@ -90,6 +94,7 @@ def test_a_killed_spark_is_replaced_and_its_job_goes_on(
     for java in javas_of(mortal.pid):
         os.kill(java, signal.SIGKILL)
     job = check(sheet, mortal, job_id, "released")
+    assert job.events()["kind"].to_pylist().count("preflight") == 2  # the function was tried on each Spark
     (told,) = (json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "released")
     assert told["failure"]["type"] == "SparkLostError"
     assert told["failure"]["message"].startswith("Spark's Java process ended by signal SIGKILL")

@@ -18,11 +18,17 @@ from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import ended, new_name, slow, tenfold
 from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
 
 
 class Parts(NamedTuple):
     tens: int
     text: str
+
+
+@pennon.udf
+def tenfold_text(x: int) -> str:
+    return str(x * 10)
 
 
 def test_a_batch_function_gets_arrays(new_sheet: NewSheet, log: CallLog) -> None:
@@ -85,6 +91,10 @@ def test_several_columns_are_filled_together(new_sheet: NewSheet, log: CallLog) 
     assert (sheet.values("tens")[3], sheet.values("text")[3]) == (0, "5")
     sheet.compact()
     assert (sheet.fill("tens"), sheet.fill("text")) == ([], [])
+    sheet.table.alter_columns({"path": "text", "function": tenfold_text})
+    sheet.fill("text")
+    assert sheet.values("text") == {key: str(number * 10) for key, number in sheet.numbers().items()}
+    assert sheet.state("tens") == (20, 0, 0, 0)
 
 
 def test_columns_of_one_function_are_filled_once_also_by_two_jobs(new_sheet: NewSheet, log: CallLog) -> None:
@@ -155,7 +165,7 @@ def test_a_nested_field_is_filled(new_sheet: NewSheet, log: CallLog) -> None:
     assert sheet.state("s.b") == (20, 0, 0, 0)
 
 
-def test_an_expression_is_filled_and_goes_stale(new_sheet: NewSheet) -> None:
+def test_an_expression_is_filled_and_goes_stale(new_sheet: NewSheet, log: CallLog) -> None:
     sheet = new_sheet(20, 2)
     sheet.table.add_columns({"y": pennon.computed("x * 10 + 1")})
     assert sheet.state() == (0, 0, 0, 20)
@@ -165,6 +175,10 @@ def test_an_expression_is_filled_and_goes_stale(new_sheet: NewSheet) -> None:
     job = sheet.table.backfill("y", progress=False)
     assert job.counters["rows_computed"] == 1
     assert sheet.values() == {key: number * 10 + 1 for key, number in sheet.numbers().items()}
+    sheet.table.alter_columns({"path": "y", "function": tenfold(log)})
+    assert sheet.state() == (0, 0, 20, 0)
+    assert sheet.fill() == list(range(20))
+    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
 
 
 def test_a_plain_pickle_is_called_for_each_row(new_sheet: NewSheet, rest: RestClient) -> None:
@@ -311,3 +325,30 @@ def test_rows_of_a_table_without_stable_ids_are_known_by_fragment(new_sheet: New
     sheet.update("id = 3", 5)
     assert 3 in sheet.fill()
     assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
+
+
+def test_a_function_gets_the_bytes_of_blobs(spark_server: PennonProcess) -> None:
+    kind = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    contents = [b"a" * 100_000, None, b"", b"bc", b"gone"]
+    data = pa.table({"id": range(5), "blob": contents}, schema=pa.schema([pa.field("id", pa.int64()), kind]))
+    table = pennon.connect(spark_server.url).create_table(new_name(), data)
+    table.delete("id = 4")
+
+    @pennon.udf
+    def measure(blob: bytes | None) -> int:
+        return -1 if blob is None else len(blob)
+
+    table.add_columns({"y": measure})
+    job = table.backfill("y", progress=False)
+    found = table.search().select(["id", "y"]).to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["y"].to_pylist(), strict=True)) == {0: 100_000, 1: -1, 2: 0, 3: 2}
+    assert job.counters["bytes_read"] >= 100_000
+
+
+@pytest.mark.parametrize("column", ["out0", "computed"])
+def test_a_computed_column_of_any_name_is_filled_bit_by_bit(new_sheet: NewSheet, column: str) -> None:
+    sheet = new_sheet(10)
+    sheet.table.add_columns({column: pennon.computed("x + 1")})
+    sheet.fill(column, where="id < 5")
+    sheet.fill(column)
+    assert sheet.values(column) == {number: 100 * number + 1 for number in range(10)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import os
 import time
 from datetime import datetime
 from typing import Any
@@ -25,12 +26,14 @@ from tests.support.waiting import wait_until
     ("wrong", "status", "code"),
     [
         ({"column": "nothing"}, 404, 12),
+        ({"column": "y.part"}, 404, 12),
         ({"column": "x"}, 400, 13),
         ({"column": ""}, 400, 13),
         ({"read_version": 99}, 404, 11),
         ({"branch": "nowhere"}, 404, 22),
         ({"mode": "some"}, 400, 13),
         ({"where": "id <"}, 400, 13),
+        ({"where": ""}, 400, 13),
         ({"where": "nothing = 1"}, 404, 12),
         ({"concurrency": 0}, 400, 13),
         ({"intra_applier_concurrency": -1}, 400, 13),
@@ -48,6 +51,7 @@ from tests.support.waiting import wait_until
         ({"manifest": '{"env_vars": ["A=1"]}'}, 400, 13),
         ({"priority": 5000}, 400, 13),
         ({"timeout_seconds": 0}, 400, 13),
+        ({"timeout_seconds": 1e30}, 400, 13),
         ({"cascade": "yes"}, 400, 13),
         ({"concurrency": "many"}, 400, 13),
     ],
@@ -86,6 +90,30 @@ def test_a_column_whose_values_lance_cannot_store_is_refused(shared: Sheet, rest
     answer = rest.post(f"{shared.route}/add_columns", body, expect=400)
     assert (answer["code"], "struct without fields" in answer["error"]) == (20, True)
     assert "w" not in shared.open().schema.names
+
+
+def test_a_request_that_is_sent_again_makes_one_job(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
+    sheet = new_sheet(5)
+    sheet.table.add_columns({"y": tenfold(log)})
+    key = {"idempotency-key": f"fill-{sheet.name}"}
+    bodies: list[dict[str, Any]] = [{"column": "y"}, {"column": "y"}, {"column": "y", "mode": "all"}]
+    answers = [rest.raw.post(f"{sheet.route}/backfill_column", json=body, headers=key) for body in bodies]
+    assert [answer.status_code for answer in answers] == [202, 202, 422]
+    (job,) = sheet.db.jobs(table=sheet.name)
+    assert [answer.json() for answer in answers[:2]] == [{"job_id": job.id}] * 2
+    assert (ended(job).state, log.new()) == ("done", list(range(5)))
+
+
+def test_an_environment_of_the_request_takes_the_place_of_the_functions_own(new_sheet: NewSheet) -> None:
+    def flavour(x: int) -> str:
+        return f"{x} {os.environ.get('FLAVOUR')}"
+
+    sheet = new_sheet(2)
+    sheet.table.add_columns({"y": pennon.udf(manifest={"env_vars": {"FLAVOUR": "mint"}})(flavour)})
+    sheet.fill()
+    assert sheet.values() == {0: "0 mint", 1: "100 mint"}
+    sheet.fill(mode="all", manifest={"env_vars": {"FLAVOUR": "plum"}})
+    assert sheet.values() == {0: "0 plum", 1: "100 plum"}
 
 
 def test_a_plan_is_told_and_nothing_done(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
 import pennon
+from pennon.client import JobFailedError
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
 from tests.integration.backfill.sheets import Sheet, ended, rows, slow, tenfold
@@ -207,12 +215,15 @@ def test_a_restored_version_is_missing_what_it_missed(new_sheet: NewSheet, log: 
 
 def test_another_function_computes_all_rows(new_sheet: NewSheet, log: CallLog) -> None:
     sheet = filled(new_sheet, log)
+    sheet.open().create_scalar_index("y", "BTREE")
     sheet.table.alter_columns({"path": "y", "function": tenfold(log, 20)})
     assert sheet.state() == (0, 0, 30, 0)
     assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
     assert sheet.fill(where="id < 4") == list(range(4))
     assert sheet.values() == {key: number * (20 if key < 4 else 10) for key, number in sheet.numbers().items()}
     assert sheet.state() == (4, 0, 26, 0)
+    # By the index, as far as it goes: row 2 had this value before, and row 1 has it now.
+    assert sheet.open().to_table(filter="y = 2000", columns=["id"])["id"].to_pylist() == [1]
     assert sheet.fill() == list(range(4, 30))
     assert sheet.values() == {key: number * 20 for key, number in sheet.numbers().items()}
 
@@ -225,6 +236,29 @@ def test_modes_choose_rows(new_sheet: NewSheet, log: CallLog) -> None:
     assert sheet.fill(mode="only_missing") == [30, 31, 32]
     assert sheet.fill(mode="all") == list(range(33))
     check(sheet)
+
+
+def test_all_rows_are_computed_also_those_of_which_results_were_kept(
+    new_sheet: NewSheet, log: CallLog, tmp_path: Path
+) -> None:
+    cure, path = str(tmp_path / "cure"), log.path
+
+    def multiply(id: int, x: int) -> int:  # noqa: A002
+        note(path, id)
+        if id == 15 and not os.path.exists(cure):  # noqa: PTH110 (runs elsewhere)
+            raise ConnectionError("not yet")
+        return x * 10
+
+    sheet = new_sheet(20)
+    sheet.table.add_columns({"y": pennon.udf(multiply)})
+    for mode, computed in (("default", range(15, 20)), ("all", range(20))):
+        Path(cure).unlink(missing_ok=True)
+        with pytest.raises(JobFailedError, match="not yet"):
+            sheet.fill(checkpoint_size=5, mode=mode)
+        assert sum(name.endswith(".arrow") for name in sheet.checkpoints()) == 3
+        Path(cure).touch()
+        assert sheet.fill(mode=mode) == list(computed)
+        check(sheet)
 
 
 def test_where_chooses_rows_and_keeps_the_others(new_sheet: NewSheet, log: CallLog) -> None:
@@ -269,6 +303,50 @@ def test_a_branch_is_filled_for_itself(new_sheet: NewSheet, log: CallLog) -> Non
     assert sheet.values() == {number: 1000 * number if number < 10 else None for number in range(20)}
     assert sheet.state() == (10, 0, 0, 10)
     assert sheet.state(branch="dev") == (20, 0, 0, 0)
+    assert sheet.fill() == list(range(10, 20))
+    check(sheet)
+
+
+def test_a_branch_knows_what_was_known_where_it_began(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = filled(new_sheet, log)
+    sheet.table.branches.create("dev")
+    sheet.lance.on_branch("dev").update({"x": "5"}, "id = 7")
+    sheet.update("id = 8", 5)
+    assert sheet.fill() == [8]
+    sheet.lance.on_branch("dev").optimize.compact_files()
+    assert sheet.state(branch="dev") == (29, 0, 1, 0)
+    assert sheet.fill(branch="dev") == [7]
+    assert sheet.values(branch="dev") == {number: 50 if number == 7 else 1000 * number for number in range(30)}
+
+
+def test_a_branch_knows_nothing_of_another_that_had_its_name(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(10)
+    sheet.table.add_columns({"y": tenfold(log)})
+    sheet.table.branches.create("dev")
+    assert sheet.fill(branch="dev") == list(range(10))
+    sheet.table.branches.delete("dev")
+    sheet.update("id = 7", 5)  # at the version at which the other was filled
+    sheet.table.branches.create("dev")
+    assert sheet.state(branch="dev") == (0, 0, 0, 10)
+
+
+def test_inputs_that_are_written_in_place_make_values_stale(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = filled(new_sheet, log)
+    before = sheet.open()
+    fragment = before.get_fragments()[1]
+    found = fragment.to_table(columns=["id"], with_row_id=True)
+    changed = pa.table({"_rowid": found["_rowid"].slice(3, 1), "x": pa.array([5], pa.int64())})
+    metadata, fields = fragment.update_columns(changed, left_on="_rowid", right_on="_rowid")
+    lance.LanceDataset.commit(
+        before,
+        lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields),
+        read_version=before.version,
+        namespace_client=sheet.lance.client,
+        table_id=[sheet.name],
+        namespace_client_managed_versioning=True,
+    )
+    assert sheet.numbers()[13] == 5
+    assert sheet.state() == (20, 0, 10, 0)  # Lance does not say which rows it was
     assert sheet.fill() == list(range(10, 20))
     check(sheet)
 

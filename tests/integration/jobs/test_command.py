@@ -123,13 +123,20 @@ def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job,
     assert stdout.strip() == (state if failure is None else f"{state}: seven is too many")
 
 
-def test_watching_in_a_terminal_draws_a_bar(embedded: JobServer, job: Job) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("-m", "pennon.cli.main", "jobs", "watch", "JOB", "--url", "URL"),
+        ("-c", "import pennon; pennon.connect('URL').job('JOB').wait()"),
+    ],
+    ids=["command", "client"],
+)
+def test_whoever_waits_in_a_terminal_sees_a_bar(embedded: JobServer, job: Job, program: tuple[str, ...]) -> None:
     embedded.queue.resume(job.id)
     held = embedded.hold(job)
     terminal, far_end = os.openpty()
-    command = [sys.executable, "-m", "pennon.cli.main", "jobs", "watch", job.id, "--url", embedded.url]
     process = subprocess.Popen(
-        command,
+        [sys.executable, *(word.replace("JOB", job.id).replace("URL", embedded.url) for word in program)],
         env={**os.environ, "COLUMNS": "120", "TERM": "xterm"},
         stdin=subprocess.DEVNULL,
         stdout=far_end,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from lance_namespace.errors import InvalidTableStateError
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from tests.integration.jobs.workshop import LEASE, Workshop
 
@@ -128,6 +128,14 @@ def test_of_a_job_that_is_done_only_failed_rows_are_tried_again(workshop: Worksh
     with pytest.raises(InvalidTableStateError, match="only_failed"):
         workshop.queue.retry(job.id)
     assert workshop.queue.retry(job.id, only_failed=True).spec["mode"] == "only_failed"
+
+
+def test_only_a_backfill_can_try_failed_rows_alone(workshop: Workshop) -> None:
+    job = workshop.submit(kind="refresh")
+    workshop.queue.cancel(job.id)
+    with pytest.raises(InvalidInputError, match="only a backfill"):
+        workshop.queue.retry(job.id, only_failed=True)
+    assert workshop.queue.retry(job.id).kind == "refresh"
 
 
 def test_a_job_whose_table_is_gone_is_not_tried_again(workshop: Workshop) -> None:

@@ -111,11 +111,11 @@ def test_a_job_that_does_not_exist_is_told_so(db: Any) -> None:
 def test_events_are_a_table_that_can_be_narrowed(db: Any, server: JobServer, job: Job) -> None:
     held = server.hold(job)
     for number in range(3):
-        server.queue.note(held, "claim_complete", f"fragment {number}", {"rows_processed": 10})
+        server.queue.note(held, "committed", str(number), {"rows_added": 7, "rows_updated": 3})
     opened = db.open_job(job.id)
     assert opened.events().num_rows == 5
-    complete = opened.events(filter="state = 'claim_complete'", limit=2)
-    assert complete["claim_entity"].to_pylist() == ["fragment 0", "fragment 1"]
+    complete = opened.events(filter="state = 'committed'", limit=2)
+    assert complete["claim_entity"].to_pylist() == ["0", "1"]
     assert complete["rows_processed"].to_pylist() == [10, 10]
     none = opened.events(filter="state = 'nothing'")
     assert (none.num_rows, none.schema) == (0, complete.schema)

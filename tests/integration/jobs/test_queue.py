@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lance_namespace.errors import TransactionNotFoundError
 
-from pennon.catalog import jobs, tables
+from pennon.catalog import job_events, jobs, tables
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
+from pennon.pipeline.lease import Lease
 from tests.integration.jobs.workshop import LEASE, Workshop
 
 if TYPE_CHECKING:
@@ -179,6 +181,18 @@ class TestLeases:
         taken = workshop.events(second)[-1]
         assert (taken.kind, taken.data) == ("taken_over", {"worker": "w2", "attempt": 2, "from": "w1"})
 
+    def test_what_was_committed_is_counted_also_if_its_worker_could_not_tell(self, workshop: Workshop) -> None:
+        workshop.submit()
+        first = workshop.claim("w1")
+        assert Lease(workshop.queue, first, LEASE, threading.Event()).recall() is None
+        for version in (4, 5):
+            data = {"rows": 10, "failed": 2, "version": version}
+            workshop.queue.note(first, "committed", str(version), data)
+        workshop.clock.advance(LEASE + 1)
+        lease = Lease(workshop.queue, workshop.claim("w2"), LEASE, threading.Event())
+        assert lease.recall() == 5
+        assert lease.counters == {"rows_committed": 16, "rows_failed": 4, "fragments_committed": 2}
+
     @pytest.mark.parametrize(
         "act",
         [
@@ -297,16 +311,23 @@ class TestGuard:
             workshop.submit(f"c{number}")
             job = workshop.claim()
 
-            def commit_until_stopped(job: Job = job) -> None:
+            def commit(connection: Connection, job: Job = job) -> None:
+                workshop.queue.guard(connection, job)
+                job_events.append(connection, job.id, "committed", workshop.clock())
+
+            def commit_until_stopped(job: Job = job, commit: Callable[[Connection], None] = commit) -> None:
                 with suppress(StopRequestedError):
                     while True:
-                        workshop.commit(job)
+                        workshop.database.write(commit)
                         workshop.queue.resume_running(job)
 
             with ThreadPoolExecutor(1) as pool:
                 committing = pool.submit(commit_until_stopped)
-                assert workshop.queue.cancel(job.id) in {"cancelling", "committing"}
+                answer = workshop.queue.cancel(job.id)
                 committing.result()
+            before, _, after = "".join(f"{kind} " for kind in workshop.kinds(job)).partition("cancel_requested ")
+            assert answer in ({"cancelling", "committing"} if before.endswith("committed ") else {"cancelling"})
+            assert after == ""
             workshop.queue.finish(workshop.find(job), "cancelled", counters={})
         workshop.close()
 

@@ -55,6 +55,8 @@ def test_a_worker_can_be_stopped_while_it_starts_spark(
     )
     try:
         javas = wait_until(lambda: javas_of(running.pid), "Java was started")
+        with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
+            assert len(Roster(database, 3600).alive()) == 1  # also beside a server that was not asked for one
         running.send_signal(ending)
         _, said = running.communicate(timeout=SECONDS)
     finally:

@@ -187,13 +187,17 @@ class TestEvents:
     def test_they_come_as_arrow_with_the_names_that_lancedb_knows(self, server: JobServer) -> None:
         job = server.submit(server.new_table())
         held = server.hold(job, "w1")
-        server.queue.note(held, "claim_complete", "fragment 3", {"rows_processed": 42, "worker": "w1"})
+        server.queue.note(held, "committed", "3", {"rows": 42, "worker": "w1"})
         found = events(server.http, job_id=job.id)
-        assert [(row["seq"], row["kind"]) for row in found] == [(1, "submitted"), (2, "claimed"), (3, "claim_complete")]
+        assert [(row["seq"], row["kind"]) for row in found] == [(1, "submitted"), (2, "claimed"), (3, "committed")]
         last = found[-1]
-        assert (last["state"], last["claim_entity"], last["unit"]) == ("claim_complete", "fragment 3", "fragment 3")
-        assert (last["rows_processed"], last["updated_by"]) == (42, "w1")
-        assert json.loads(last["data"]) == {"rows_processed": 42, "worker": "w1"}
+        assert (last["state"], last["claim_entity"], last["unit"]) == ("committed", "3", "3")
+        assert [(row["rows_processed"], row["updated_by"]) for row in found] == [
+            (None, "ada"),
+            (None, "w1"),
+            (42, "w1"),
+        ]
+        assert json.loads(last["data"]) == {"rows": 42, "worker": "w1"}
         assert last["at"].timestamp() * 1000 == pytest.approx(last["updated_at_millis"])
 
     def test_only_those_that_are_asked_for_come(self, embedded: JobServer) -> None:

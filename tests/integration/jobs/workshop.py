@@ -60,12 +60,11 @@ class Workshop:
     def submit(self, target: str = "column", *, table: str = "t", branch: str = "", **more: Any) -> Job:
         """Submit a job."""
         found = self.table(table)
-        given = {"spec": {}, "priority": 0, **more}
+        given = {"kind": "backfill", "spec": {}, "priority": 0, **more}
 
         def work(connection: Connection) -> Job:
             return self.queue.submit(
                 connection,
-                kind="backfill",
                 table_id=found.id,
                 branch=branch,
                 target=target,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -104,6 +106,19 @@ def test_an_environment_is_sent_with_its_checksum() -> None:
     assert virtual["manifest_checksum"] == hashlib.sha256(virtual["manifest"].encode()).hexdigest()
 
 
+def test_modules_of_this_machine_travel_along(tmp_path: Path) -> None:
+    module = tmp_path / "tools.py"
+    module.write_text("SIZE = 3")
+    function = pennon.udf(manifest={"py_modules": [str(module), "https://example.com/tea-1.whl"]})(scalar.plain)
+    shipped = [{"name": "tools.py", "content": base64.b64encode(b"SIZE = 3").decode()}, "https://example.com/tea-1.whl"]
+    assert json.loads(column_entries({"n": function})[0]["virtual_column"]["manifest"]) == {"py_modules": shipped}
+    body = backfill_body("x", None, {"manifest": {"py_modules": (str(module), *shipped)}})
+    assert json.loads(body["manifest"]) == {"py_modules": [shipped[0], *shipped]}
+    module.unlink()
+    with pytest.raises(ValueError, match=r"tools\.py' of the manifest cannot be read: No such file"):
+        column_entries({"n": function})
+
+
 def test_expressions_and_functions_share_a_request() -> None:
     entries = column_entries({"a": "id + 1", "b": computed("a * 2"), "n": scalar})
     assert entries[:2] == [
@@ -130,6 +145,16 @@ def test_an_expression_fills_one_column() -> None:
 def test_something_else_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="'x' is defined by"):
         column_entries({"x": value, "n": scalar})
+
+
+def test_a_function_that_makes_rows_fills_no_column() -> None:
+    @pennon.chunker
+    def words(text: str) -> Iterator[str]:
+        yield from text.split()
+
+    for declare in (lambda: column_entries({"x": words}), lambda: alteration_entry({"path": "x", "function": words})):
+        with pytest.raises(TypeError, match=r"made by pennon\.udf; <chunker function 'words'"):
+            declare()
 
 
 @pytest.mark.parametrize(

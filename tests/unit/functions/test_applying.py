@@ -253,6 +253,8 @@ def test_calls_get_no_more_rows_or_bytes_than_they_want() -> None:
     assert applier(by_rows).apply(batch(x=list(range(10)))).values["value"].to_pylist() == [4] * 8 + [2] * 2
     by_bytes = udf(data_type=pa.int64(), kind="batch", batch_bytes=3000)(sizes)
     assert set(applier(by_bytes).apply(batch(x=[b"." * 1000] * 9)).values["value"].to_pylist()) == {2, 1}
+    uneven = [b"." * 2900] * 2 + [b"."] * 6
+    assert applier(by_bytes).apply(batch(x=uneven)).values["value"].to_pylist() == [1, 1, 2, 2, 4, 4, 4, 4]
     tiny = udf(data_type=pa.int64(), kind="batch", batch_bytes=1)(sizes)
     assert applier(tiny).apply(batch(x=["text"] * 3)).values["value"].to_pylist() == [1, 1, 1]
 

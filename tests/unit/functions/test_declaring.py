@@ -252,6 +252,7 @@ class WithoutCall:
         (no_hint, {"data_type": pa.int8(), "input_columns": "x"}, "list"),
         (no_hint, {"data_type": pa.int8(), "input_columns": ["x", "y"]}, "2 values"),
         (no_hint, {"data_type": pa.int8(), "colour": "red"}, "colour"),
+        (no_hint, {"data_type": pa.int8(), "error_policy": "skip"}, r"ErrorPolicy\.skip\(\), not 'skip'"),
     ],
 )
 def test_what_cannot_be_told_is_a_type_error_that_names_the_function(plain: Any, options: Any, said: str) -> None:
@@ -263,7 +264,10 @@ def test_what_cannot_be_told_is_a_type_error_that_names_the_function(plain: Any,
     ("options", "said"),
     [
         ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 2.5}, "batch_size is a whole number greater than 0, not 2.5"),
+        ({"batch_bytes": "1m"}, "batch_bytes is a whole number greater than 0, not '1m'"),
         ({"timeout": -1}, "timeout"),
+        ({"timeout": float("inf")}, "timeout is a number greater than 0, not inf"),
         ({"manifest": {"conda": []}}, "conda"),
         ({"manifest": {"pip": "torch"}}, "pip"),
         ({"manifest": {"env_vars": {"A": 1}}}, "env_vars"),

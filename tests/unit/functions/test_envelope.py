@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import pickle
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_an_envelope_says_all_that_was_declared() -> None:
     assert (envelope.inputs, envelope.outputs) == (("a.b", "`c.d`"), add.outputs)
     assert (envelope.options, envelope.error_policy) == (add.options, add.options.error_policy)
     assert envelope.sha256 == hashlib.sha256(envelope.pickle).hexdigest() == envelope.version == add.version
-    assert envelope.packages["pyarrow"] == pa.__version__
+    assert (envelope.python, envelope.packages["pyarrow"]) == (platform.python_version(), pa.__version__)
 
 
 def test_the_source_is_there_to_be_read_and_changes_nothing() -> None:
@@ -127,7 +128,7 @@ def test_a_plain_pickle_is_called_once_a_row(protocol: int) -> None:
         (changed(outputs=[{}]), "output"),
         (changed(outputs=[{"struct_field": "", "data_type": "AAAA"}]), "output"),
         (changed(options={"speed": 1}), "speed"),
-        (changed(options={"batch_size": "x"}), "option"),
+        (changed(options={"batch_size": "x"}), "batch_size"),
         (geneva(b"x", "0" * 64), "udf_checksum"),
     ],
 )

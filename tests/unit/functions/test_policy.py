@@ -70,11 +70,18 @@ def test_the_budget_is_a_count_or_a_ratio() -> None:
         (lambda: ErrorPolicy.retry(attempts=0), "attempts"),
         (lambda: ErrorPolicy.retry(message="("), "regular expression"),
         (lambda: ErrorPolicy.retry(factor=0.5), "factor"),
+        (lambda: ErrorPolicy.retry(backoff=float("nan")), "backoff"),
     ],
 )
 def test_a_senseless_policy_is_refused(make: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
+
+
+@pytest.mark.parametrize("odd", [3, [ValueError], int, ValueError("seven")])
+def test_a_rule_is_for_classes_of_exceptions_or_their_names(odd: Any) -> None:
+    with pytest.raises(TypeError, match="classes of exceptions"):
+        ErrorPolicy.retry(odd)
 
 
 _rules = st.builds(

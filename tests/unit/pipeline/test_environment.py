@@ -70,6 +70,8 @@ def test_the_checksum_is_verified() -> None:
         ({"py_modules": [{"name": "../tea.py", "content": ""}]}, "../tea.py"),
         ({"py_modules": [{"name": "tea.zip", "content": "AAAA"}]}, "zip file"),
         ({"py_modules": [{"name": "tea.zip", "content": "%"}]}, "base64"),
+        ({"py_modules": [{"name": "tea.zip", "content": "ü"}]}, "base64"),
+        ({"py_modules": [{"name": 3, "content": ""}]}, "'3'"),
         ({"env_vars": {"SPARK_HOME": "/"}}, "SPARK_HOME"),
         ({"env_vars": {"A=B": "1"}}, "A=B"),
         ({"env_vars": {"A": 1}}, "env_vars"),

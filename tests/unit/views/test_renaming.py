@@ -26,6 +26,10 @@ def test_only_the_column_gets_another_name(expression: str, expected: str) -> No
     assert rename_in(expression, "a", "z") == expected
 
 
+def test_names_are_of_any_alphabet() -> None:
+    assert rename_in("état + tat", "état", "z") == "`z` + tat"
+
+
 def definition(kind: str = "chunker", **more: object) -> Definition:
     stated = {
         "kind": kind,

@@ -1,0 +1,144 @@
+"""Columns that keep themselves filled: after commits, by as many workers as there are; jobs are only recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import pennon
+from pennon.catalog import jobs
+from pennon.client.columns import column_entries
+from pennon.jobs.triggers import AutoBackfill
+from tests.integration.jobs.workshop import Clock
+from tests.integration.views.guards.house import ViewLake
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pennon.catalog.jobs import Job
+
+COOLDOWN = 5.0
+THRESHOLD = 3
+
+
+@pennon.udf(auto_backfill=True)
+def doubled(a: int) -> int:
+    return 2 * a
+
+
+@pennon.udf(auto_backfill=True, data_type=pa.struct({"half": pa.int64(), "rest": pa.int64()}))
+def divided(a: int) -> tuple[int, int]:
+    return divmod(a, 2)
+
+
+@pennon.udf
+def astray(nowhere: int) -> int:
+    return nowhere
+
+
+@pennon.udf(auto_backfill=True)
+def chicken(egg: int) -> int:
+    return egg
+
+
+@pennon.udf(auto_backfill=True)
+def egg(chicken: int) -> int:
+    return chicken
+
+
+def rows(count: int) -> pa.Table:
+    """Return rows that functions compute from."""
+    return pa.table({"a": pa.array(range(count), pa.int64())})
+
+
+class Farm:
+    """Tables, and two workers whose clock the test moves."""
+
+    def __init__(self, directory: Path, database: str) -> None:
+        settings: dict[str, Any] = {"auto_backfill_seconds": COOLDOWN, "auto_backfill_rows": THRESHOLD}
+        self.lake = ViewLake(directory, database=database, **settings)
+        self.clock = Clock()
+        house = self.lake.ns.house
+        self.queue, self._database = house.queue, house.database
+        self.queue._now = self.clock  # the queue's own clock says when a job was submitted
+        self._workers = [
+            AutoBackfill(house.settings, house.database, house.datasets, house.ledger, house.queue, self.clock)
+            for _ in range(2)
+        ]
+
+    def table(self, name: str, columns: Any) -> None:
+        """Make a table with just enough rows, and columns that functions fill."""
+        self.lake("CreateTable", name, data=rows(THRESHOLD))
+        self.lake("AlterTableAddColumns", name, new_columns=column_entries(columns))
+
+    def add(self, name: str, count: int) -> None:
+        """Append rows to a table."""
+        self.lake("InsertIntoTable", name, data=rows(count))
+
+    def tick(self, seconds: float = 0.0) -> list[str]:
+        """Let time pass and all workers look; return the columns of the jobs that were submitted."""
+        self.clock.advance(seconds)
+        before = {job.id for job in self._jobs()}
+        for worker in self._workers:
+            worker.tick()
+        return sorted(job.target for job in self._jobs() if job.id not in before)
+
+    def end(self, state: str = "failed") -> None:
+        """End the job that is due, without having computed anything."""
+        claimed = self.queue.claim("worker", 30)
+        assert claimed is not None
+        self.queue.finish(claimed, state, counters={})
+
+    def _jobs(self) -> list[Job]:
+        return self._database.read(lambda connection: jobs.page(connection, (), before=None, limit=100))
+
+
+@pytest.fixture
+def farm(catalog_url: str, tmp_path: Path) -> Iterator[Farm]:
+    made = Farm(tmp_path / "lake", catalog_url)
+    yield made
+    made.lake.close()
+
+
+def test_a_column_is_filled_once_there_are_enough_rows(farm: Farm) -> None:
+    farm.lake("CreateTable", "t", data=rows(THRESHOLD - 1))
+    farm.lake(
+        "AlterTableAddColumns", "t", new_columns=column_entries({"x": doubled, "asked_for": pennon.computed("a")})
+    )
+    assert farm.tick() == []
+    farm.add("t", 1)
+    assert farm.tick() == ["x"]
+
+
+def test_jobs_of_a_column_do_not_overlap_and_keep_their_distance(farm: Farm) -> None:
+    farm.table("t", {"x": doubled})
+    assert farm.tick() == ["x"]
+    farm.add("t", 1)
+    assert farm.tick(60) == []  # one is under way
+    farm.end("done")
+    assert farm.tick() == ["x"]
+    farm.end("done")
+    farm.add("t", 1)
+    assert farm.tick(COOLDOWN - 1) == []
+    assert farm.tick(1) == ["x"]
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "timed_out"])
+def test_what_failed_is_repeated_by_no_worker_before_the_table_changes(farm: Farm, state: str) -> None:
+    farm.table("t", {"x": doubled, ("half", "rest"): divided})
+    assert farm.tick() == ["half", "x"]
+    for _ in range(2):
+        farm.end(state)
+    assert farm.tick(60) == farm.tick(60) == []
+    farm.add("t", 1)
+    assert farm.tick(60) == ["half", "x"]
+
+
+def test_a_column_that_cannot_be_filled_hinders_no_other(farm: Farm) -> None:
+    farm.table("cycle", {"chicken": chicken, "egg": egg})
+    farm.table("lost", {"lost": astray, "x": doubled})
+    farm.table("t", {"y": doubled})
+    assert farm.tick() == ["x", "y"]
