@@ -52,8 +52,7 @@ format: setup ## Format the code and fix what can be fixed
 
 chaos: setup ## Run the long tests, everything in tests/chaos, and the data plane on S3 (PYTEST_ARGS=...)
 	$(BIN)/pytest tests -m "long or chaos" $(PYTEST_ARGS)
-	$(BIN)/pytest tests/clients/remote tests/clients/node tests/integration/data --on-s3 -m "not long" \
-		--ignore tests/integration/data/test_schemathesis.py $(PYTEST_ARGS)
+	$(BIN)/pytest tests/clients/remote tests/clients/node tests/integration/data --on-s3 -m "not long" $(PYTEST_ARGS)
 
 bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
 	@$(BIN)/python -m scripts.components wrk

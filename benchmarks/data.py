@@ -68,7 +68,7 @@ def footer(options: argparse.Namespace) -> list[str]:
         "query-1GB and the 16 answers: Pennon's are Arrow streams (the route of LanceDB's client), the peer's files.",
         "first %: when the first bytes of the body came, as a share of the whole time.",
         "RSS +MB: the most above what there was before the round, all processes together; the worst round counts.",
-        "No search or scan is asked for twice, but for the cases called repeated. The rows of scans are always the same:",
+        "No search or scan is asked for twice, but for the cases called repeated. Scans are for the same rows, though:",
         "both servers may have them in memory, the peer as pages of the file, Pennon as rows.",
         "CPU ms: processor time of the server for one request; unlike a rate it hardly depends on the machine's load.",
         f"~ marks rates of rounds that differ by more than {UNSTEADY}x: measure again on a quieter machine.",

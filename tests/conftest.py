@@ -94,18 +94,34 @@ def s3_root(s3_server: S3Server) -> Iterator[S3Root]:
 
 
 @pytest.fixture(scope="session")
-def pennon_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
+def pennon_server(
+    request: pytest.FixtureRequest, shared_root: S3Root | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PennonProcess]:
     """A Pennon for all tests of a worker: each must use names of its own in it."""
-    arguments = request.getfixturevalue("distant_places") if request.config.getoption("--on-s3") else ()
-    with PennonProcess(tmp_path_factory.mktemp("pennon"), *arguments) as server:
+    with PennonProcess(tmp_path_factory.mktemp("pennon"), *places_with(shared_root, request)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def distant_places(postgres_server: PostgresServer, s3_server: S3Server) -> list[str]:
-    """The arguments of a server with a catalog in PostgreSQL, and tables on object storage."""
-    database = postgres_server.url(postgres_server.create_database())
-    return ["--database", database, *s3_server.create_root().arguments]
+def shared_root(request: pytest.FixtureRequest) -> S3Root | None:
+    """Where the shared server has its tables; none when that is its folder."""
+    return new_root(request)
+
+
+def new_root(request: pytest.FixtureRequest) -> S3Root | None:
+    """Return an empty place on object storage, if that is where tests are to run."""
+    if not request.config.getoption("--on-s3"):
+        return None
+    s3: S3Server = request.getfixturevalue("s3_server")
+    return s3.create_root()
+
+
+def places_with(root: S3Root | None, request: pytest.FixtureRequest) -> list[str]:
+    """Return the arguments of a server whose tables are on object storage, and whose catalog is in PostgreSQL."""
+    if root is None:
+        return []
+    postgres: PostgresServer = request.getfixturevalue("postgres_server")
+    return ["--database", postgres.url(postgres.create_database()), *root.arguments]
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import httpx
 import lance_namespace as ln
 import lancedb
 import pyarrow as pa
@@ -192,6 +194,24 @@ def test_an_open_table_sees_the_commits_of_others_when_it_looks(opened: Any, tab
 
 def test_a_table_is_handed_to_pylance(opened: Any) -> None:
     assert ids_of(opened.to_lance().to_table(columns=["id"])) == list(range(300))
+
+
+def test_queries_are_answered_by_the_server_where_that_is_asked_for(
+    lake: Lake, opened: Any, table: ClientTable
+) -> None:
+    db = lancedb.connect_namespace("rest", {"uri": lake.url}, namespace_client_pushdown_operations=["QueryTable"])
+    pushing = db.open_table("table", namespace_path=[table.id[0]])
+    before = count_of_queries(lake)
+    found = pushing.search().where("id > 5").select(["id"]).limit(2).offset(1).to_arrow()
+    assert found.to_pylist() == [{"id": 7}, {"id": 8}]
+    assert "_rowid" in pushing.search().with_row_id(True).limit(1).to_arrow().column_names
+    assert count_of_queries(lake) == before + 2
+
+
+def count_of_queries(lake: Lake) -> float:
+    text = httpx.get(f"{lake.url}/metrics", trust_env=False).text
+    found = re.search(r'pennon_requests_total\{operation="QueryTable",status="200"\} (\S+)', text)
+    return float(found[1]) if found else 0.0
 
 
 def test_the_connection_gives_its_client_for_what_it_has_not_itself(db: Any, space: str) -> None:

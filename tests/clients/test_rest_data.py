@@ -13,6 +13,7 @@ from lance_namespace_urllib3_client.models import (
     QueryTableRequestColumns,
     QueryTableRequestVector,
     StringFtsQuery,
+    UpdateFieldMetadataEntry,
 )
 
 from tests.clients.lakes import ClientTable, arrow_stream, ids_of, rows
@@ -118,6 +119,23 @@ def test_columns_are_added_altered_and_dropped(made: ClientTable) -> None:
     assert made.check(version=3, ids=range(300)).schema.names[-1] == "double"
     client.alter_table_drop_columns(ln.AlterTableDropColumnsRequest(id=identifier, columns=["double"]))
     assert made.check(version=4, ids=range(300)).schema.names == ["id", "text", "vector"]
+
+
+def test_the_metadata_of_the_schema_is_replaced(made: ClientTable) -> None:
+    for given in ({"a": "b"}, {"id": "é", "branch": "x"}):
+        request = ln.UpdateTableSchemaMetadataRequest(id=made.id, metadata=given)
+        assert made.client.update_table_schema_metadata(request).metadata == given
+    made.client.create_table_branch(ln.CreateTableBranchRequest(id=made.id, name="dev"))
+    request = ln.UpdateTableSchemaMetadataRequest(id=made.id, metadata={"of": "dev"}, branch="dev")
+    assert made.client.update_table_schema_metadata(request).metadata == {"of": "dev"}
+    assert made.on_branch("dev").schema.metadata == {b"of": b"dev"}
+    assert made.open().schema.metadata == {b"id": "é".encode(), b"branch": b"x"}
+
+
+def test_what_this_client_has_no_request_for_is_unsupported(made: ClientTable) -> None:
+    updates = [UpdateFieldMetadataEntry(path="id", metadata={"a": "b"})]
+    with pytest.raises(ln.UnsupportedOperationError):  # in the client; the one that is generated has it
+        made.client.update_field_metadata(ln.UpdateFieldMetadataRequest(id=made.id, updates=updates))
 
 
 def test_tags_and_branches_are_made_listed_and_deleted(made: ClientTable) -> None:

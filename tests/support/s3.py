@@ -100,6 +100,13 @@ class S3Server:
         self.client().create_bucket(Bucket=bucket)
         return S3Root(bucket, prefix, self.options)
 
+    def keys(self, root: S3Root, folder: str) -> set[str]:
+        """Return the keys of the objects in a folder of a place, few as they are, and of those that were only begun."""
+        client, where = self.client(), {"Bucket": root.bucket, "Prefix": f"{root.prefix}/{folder}/"}
+        found = client.list_objects_v2(**where).get("Contents", [])
+        begun = client.list_multipart_uploads(**where).get("Uploads", [])
+        return {str(item["Key"]) for item in [*found, *begun]}
+
     def remove_root(self, root: S3Root) -> None:
         """Delete a bucket with all that is in it."""
         client = self.client()

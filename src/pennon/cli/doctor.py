@@ -175,8 +175,10 @@ def check_keys(patient: Patient) -> Check:
     """Look whether those who should not call are kept out."""
     from pennon.server.running import is_loopback
 
-    settings = patient.settings
-    known = patient.database.read(keys.listing) if patient.database and schema_version(patient.database) else []
+    settings, version = patient.settings, schema_version(patient.database) if patient.database else 0
+    if version not in {0, latest_version()}:
+        return Check("Keys", "WARN", "not looked at: the catalog has another schema", "pennon migrate")
+    known = patient.database.read(keys.listing) if patient.database and version else []
     create = "pennon keys create NAME --role admin"
     if known:
         working = sum(key.active for key in known)

@@ -94,9 +94,15 @@ def open_source(source: str, settings: Settings) -> LanceNamespace:
     """Open a directory catalog; on an object store, with the options that the storage root has."""
     import lance  # noqa: F401 (the published interface would hide in an error of its own that this is missing)
 
+    from pennon.lake.problems import plain
+
     if "://" in source and urlsplit(source).scheme != "file":
         options = {f"storage.{name}": value for name, value in settings.storage_options.items()}
-        return connect("dir", {"root": source, **options})
+        try:
+            return connect("dir", {"root": source, **options})
+        except ValueError as error:  # for whatever Lance says
+            said = f"{source!r} cannot be opened: {plain(str(error.__cause__ or error))}"
+            raise CommandError(said, Exit.FAILED) from error
     folder = Path(unquote(urlsplit(source).path) if "://" in source else source).absolute()
     if not folder.is_dir():
         said = f"There is no folder {str(folder)!r}; name the one that holds __manifest."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from pennon.lake.arrow_types import holds, without_views
 from pennon.lake.blobs import is_blob, with_nulls
+from pennon.lake.maps import is_listing, to_maps
 
 _PIECE_BYTES = 8 * 1024 * 1024
 
@@ -67,14 +70,38 @@ class ArrowSource:
     def __init__(self, body: Body, small_bytes: int) -> None:
         self.failure: LanceNamespaceError | None = None
         self.rows = 0
+        self._small_bytes = small_bytes
         head = body.read(small_bytes + 1)
-        self.is_small = len(head) <= small_bytes
+        self._came_small = len(head) <= small_bytes
         self._file = _Joined(head, body)
         self._reader = self._open(self._file)
         #: What Lance is given: it stores views as what they are views of.
         self.schema: pa.Schema = without_views(self._reader.schema)
-        fields = enumerate(zip(self._reader.schema, self.schema, strict=True))
-        self._mends = [(index, mend) for index, (given, stored) in fields for mend in _mends(given, stored)]
+        fields = zip(self._reader.schema, self.schema, strict=True)
+        self._mends = [list(_mends(given, stored)) for given, stored in fields]
+        self._first: list[pa.RecordBatch] = []
+        self._others = self._decoded()
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether all batches are few bytes, also once they are decompressed: such a source can be read again."""
+        size = 0
+        while self._came_small and size <= self._small_bytes:
+            batch = next(self._others, None)
+            if batch is None:
+                return True
+            self._first.append(batch)
+            size += batch.nbytes
+        return False
+
+    def fit(self, table: pa.Schema) -> None:
+        """Make maps of lists of their entries, where a table has maps; before the batches are taken."""
+        for index, given in enumerate(self.schema):
+            at = table.get_field_index(given.name)
+            if at >= 0 and is_listing(given.type, table.field(at).type):
+                kind = table.field(at).type
+                self.schema = self.schema.set(index, given.with_type(kind))
+                self._mends[index].append(partial(to_maps, kind=kind))
 
     def table(self) -> pa.Table:
         """Return all batches as one table."""
@@ -99,6 +126,10 @@ class ArrowSource:
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in chain(self._first, self._others):
+            yield from _pieces(self._mended(batch))
+
+    def _decoded(self) -> Iterator[pa.RecordBatch]:
         while True:
             try:
                 batch = self._reader.read_next_batch()
@@ -109,14 +140,18 @@ class ArrowSource:
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
             self.rows += batch.num_rows
-            yield from _pieces(self._mended(batch))
+            yield batch
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
         if self._file.fell_short or self._file.read(1):
             raise _corrupt()
 
     def _mended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for index, mend in self._mends:
-            batch = batch.set_column(index, self.schema.field(index), mend(batch.column(index)))
+        for index, mends in enumerate(self._mends):
+            if mends:
+                values = batch.column(index)
+                for mend in mends:
+                    values = mend(values)
+                batch = batch.set_column(index, self.schema.field(index), values)
         return batch
 
 

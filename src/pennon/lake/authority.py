@@ -7,6 +7,7 @@ was recorded but not put in place, because its committer died in between, finish
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,9 +21,11 @@ from lance_namespace.errors import (
 from pennon.catalog import StillReferencedError, UnclearOutcomeError, tables, versions, write_note
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
+from pennon.lake.folder import is_storage_failure
 from pennon.lake.guarding import check_client_commit
 from pennon.lake.history import record, stored_versions
 from pennon.lake.layout import check_branch, versions_folder
+from pennon.lake.links import link
 from pennon.lake.publishing import digest_of, publish
 from pennon.lake.staging import Inspector, Proposal, Staged, operation_of, staged_name
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from pennon.lake.folder import Folder
     from pennon.lake.history import History
     from pennon.lake.places import Places
+
+logger = logging.getLogger("pennon.lake")
 
 Entry = tuple["Table", Proposal]
 #: What else happens in the transaction of a commit; returns the transaction's id.
@@ -131,8 +136,20 @@ class CommitAuthority:
         return version
 
     def publish(self, staged: Staged, version: Version) -> Version:
-        """Put a recorded version's manifest in place."""
-        published = publish(self._database, staged.folder, version, staged.content)
+        """Put a recorded version's manifest in place.
+
+        Where storage fails that moment, the version is committed nevertheless: to say anything else would make a client
+        write its rows again. Whoever reads it next puts it in place.
+        """
+        try:
+            if (version.branch, version.version) == (MAIN, 1):
+                link(self._database, self._places, staged.table)
+            published = publish(self._database, staged.folder, version, staged.content)
+        except Exception as error:
+            if version.transaction_id is None or not is_storage_failure(error):
+                raise
+            logger.warning("version %d is committed, but not yet in place", version.version, exc_info=True)
+            return version
         if published.digest != version.digest:
             raise ConcurrentModificationError(f"Version {version.version} was written by another writer.")
         self._inspector.remember(published, staged.manifest)
@@ -199,8 +216,9 @@ class CommitAuthority:
         if proposal.version in stored:
             return self._same_or_lost(folder, stored[proposal.version], name)
         latest = stored[max(stored)] if stored else None
-        if latest is not None and proposal.version != latest.version + 1:
-            raise ConcurrentModificationError(f"Version {proposal.version} cannot follow version {latest.version}.")
+        before = latest.version if latest is not None else 0 if branch == MAIN else proposal.version - 1
+        if proposal.version != before + 1:
+            raise ConcurrentModificationError(f"Version {proposal.version} cannot follow version {before}.")
         try:
             staged = self._inspector.inspect(table, folder, proposal, latest)
         except FileNotFoundError:

@@ -77,6 +77,6 @@ def _quoted(name: str) -> str:
 def _child_names(kind: Any) -> list[str]:
     if isinstance(kind, pa.Schema):
         return list(kind.names)
-    if isinstance(kind, pa.DataType) and pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [kind.field(i).name for i in range(kind.num_fields)]
     return []

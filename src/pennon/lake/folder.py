@@ -17,6 +17,11 @@ class StoredFile:
     modified_millis: int
 
 
+def is_storage_failure(error: Exception) -> bool:
+    """Tell whether storage is what failed: a disk, or an object store, whose client is loaded only where it is used."""
+    return isinstance(error, OSError) or type(error).__module__.startswith("obstore")
+
+
 class Folder(Protocol):
     """A place on storage. Paths are relative to it and made by Pennon, never by a client."""
 

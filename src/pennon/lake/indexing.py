@@ -7,16 +7,17 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from lance.indices import IndexConfig
 from lance_namespace import DescribeTableIndexStatsResponse
 from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
     LanceNamespaceError,
-    TableColumnNotFoundError,
     TableIndexAlreadyExistsError,
 )
 from lance_namespace_urllib3_client.models import IndexContent
@@ -24,6 +25,7 @@ from lance_namespace_urllib3_client.models import IndexContent
 from pennon.catalog import index_builds
 from pennon.catalog.index_builds import Build
 from pennon.core.errors import suggest
+from pennon.lake.field_paths import find_field
 from pennon.lake.problems import plain, translate, typed_errors
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pennon.lake")
 
 VECTOR_TYPES = frozenset({"IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"})
-SCALAR_TYPES = {"BTREE": "BTREE", "BITMAP": "BITMAP", "LABEL_LIST": "LABEL_LIST", "NGRAM": "NGRAM", "FTS": "INVERTED"}
-_SPELLINGS = {"INVERTED": "FTS", "LABELLIST": "LABEL_LIST", "SCALAR": "BTREE"}
+SCALAR_TYPES = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "FM", "FTS"})
+#: Types that pylance builds only by Lance's name for them, or of which it does not know all options.
+_CONFIGURED = {"FM": "fm", "FTS": "inverted"}
+_SPELLINGS = {"INVERTED": "FTS", "LABELLIST": "LABEL_LIST", "SCALAR": "BTREE", "FMINDEX": "FM"}
 _VECTOR_OPTIONS = (
     "num_partitions",
     "num_sub_vectors",
@@ -92,8 +96,13 @@ class Indexer:
         if not self._database.write(lambda connection: index_builds.begin(connection, build)):
             raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
         running = self._threads.submit(self._run, build, table, {**options, "name": name})
-        with suppress(NotYetError):
+        try:
             running.result(_PATIENCE_SECONDS)
+        except NotYetError:
+            return
+        except Exception:  # the caller hears of it now; an index that was to be replaced is there as before
+            self._database.write(lambda connection: index_builds.end(connection, build, None))
+            raise
 
     def under_way(self, table: Table, branch: str, dataset: Any) -> list[IndexContent]:
         """Return the indices of a branch that are being built."""
@@ -172,11 +181,22 @@ def build_index(dataset: Any, kind: str, options: dict[str, Any]) -> None:
     column, name = options["column"], options["name"]
     if kind in VECTOR_TYPES:
         given = {key: options[key] for key in _VECTOR_OPTIONS if options.get(key) is not None}
+        if kind.endswith("PQ"):
+            given.setdefault("num_sub_vectors", _sub_vectors(find_field(dataset.schema, column).type))
         metric = options.get("distance_type") or options.get("metric_type") or "l2"
         dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
         return
     given = {key: options[key] for key in _TEXT_OPTIONS if kind == "FTS" and options.get(key) is not None}
-    dataset.create_scalar_index(column, SCALAR_TYPES[kind], name=name, replace=True, **given)
+    how = IndexConfig(_CONFIGURED[kind], given) if kind in _CONFIGURED else kind
+    dataset.create_scalar_index(column, how, name=name, replace=True)
+
+
+def _sub_vectors(kind: pa.DataType) -> int:
+    """Return into how many parts vectors are cut where nobody says it: parts of 16 numbers, or of 8, or the whole."""
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
+    return next((width // part for part in (16, 8) if width % part == 0), 1)
 
 
 def describe_indices(dataset: Any) -> list[IndexContent]:
@@ -231,8 +251,6 @@ def _friendly(index: Any) -> str:
 
 
 def _check_column(dataset: Any, column: str) -> None:
-    names = dataset.schema.names
     if not column:
         raise InvalidInputError("The request names no column.")
-    if column not in names and "." not in column and "`" not in column:
-        raise TableColumnNotFoundError(f"There is no column {column!r}.{suggest(column, names)}")
+    find_field(dataset.schema, column)

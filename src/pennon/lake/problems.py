@@ -28,7 +28,9 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], LanceNamespaceError]]
 _ORIGIN = re.compile(r",? (?:location: )?/\S+\.rs:\d+:\d+")
 #: The statement that Lance makes of an expression or a filter to parse it: the caller wrote only part of it.
 _STATEMENT = re.compile(r"Error parsing statement: SELECT .*\(sql parser error: (.*)\)", re.DOTALL)
-_PREFIX = re.compile(r"^(?:(?:Wrapped error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+")
+_PREFIX = re.compile(
+    r"^(?:(?:Wrapped error|External error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+"
+)
 #: What storage says: nothing that a request could do about it.
 _STORAGE = re.compile(r"Generic \S+ error: |\(os error \d+\)|Not found: \S*/")
 _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
@@ -75,6 +77,7 @@ _RULES: tuple[Rule, ...] = (
         lambda _: TableAlreadyExistsError("The table already exists: another caller has just made it."),
     ),
     _rule(r"version (?P<name>\S+) does not exist", lambda m: TableVersionNotFoundError(f"No version {m['name']}.")),
+    _rule(r"JSON parse error", lambda _: InvalidInputError("The column holds text that is not JSON.")),
     _rule(
         r"(?:Retryable commit conflict|Too many concurrent writers|commit conflict|Incompatible transaction)",
         lambda _: ConcurrentModificationError("Other writers changed the same rows at the same time; try again."),

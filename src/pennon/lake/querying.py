@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from lance.dataset import ColumnOrdering
-from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+from lance_namespace.errors import InvalidInputError
 
-from pennon.core.errors import suggest
 from pennon.lake.datasets import Handle
+from pennon.lake.field_paths import find_field
 from pennon.lake.fulltext import FullText, build_full_text
 from pennon.lake.heads import Head
 from pennon.lake.problems import typed_errors
@@ -56,7 +58,9 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     if not near or not _is_plain(query) or limit == 0:
         with typed_errors():
             reader = build_scanner(dataset, query).to_reader()
-        return _without_row_ids(reader) if _sorts_by_others(query) else reader
+        if _sorts_by_others(query):
+            reader = _without_row_ids(reader)
+        return _skip_of_each(reader, query.offset) if query.offset and _asks_several(dataset, query) else reader
     if asks_for_few_rows(query) and _names_columns(handle.head, query):
         places = _places(query)
         if handle.head.holds(places):
@@ -102,7 +106,7 @@ def build_scanner(dataset: Any, query: Query) -> Any:
     options: dict[str, Any] = {
         "filter": query.filter or None,
         "columns": _columns(dataset, query),
-        "offset": query.offset or None,
+        "offset": None if _asks_several(dataset, query) else query.offset or None,
         "with_row_id": query.with_row_id or _sorts_by_others(query),
         "io_buffer_size": _IO_BUFFER_BYTES,
     }
@@ -138,6 +142,29 @@ def _without_row_ids(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.drop_columns(["_rowid"]) for batch in reader))
 
 
+def _asks_several(dataset: Any, query: Query) -> bool:
+    """Tell whether several vectors are searched for, each with an answer of its own, and not rows of several each."""
+    if not query.vectors or not isinstance(query.vectors[0], list):
+        return False
+    kind = find_field(dataset.schema, find_vector_column(dataset.schema, query.vector_column)).type
+    return not (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _skip_of_each(reader: pa.RecordBatchReader, offset: int) -> pa.RecordBatchReader:
+    """Leave out the first rows of the answer to each vector; Lance would do so with the first of all."""
+    seen: Counter[int] = Counter()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            kept = []
+            for place, number in enumerate(batch["query_index"].to_pylist()):
+                seen[number] += 1
+                kept += [place] if seen[number] > offset else []
+            yield batch.take(pa.array(kept, pa.int64()))
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
 def _is_plain(query: Query) -> bool:
     """Tell whether a query is answered by rows as they stand in the table."""
     searches = query.vectors is not None or query.full_text is not None or query.fast_search
@@ -154,6 +181,7 @@ def _names_columns(head: Head, query: Query) -> bool:
 def find_vector_column(schema: pa.Schema, named: str | None) -> str:
     """Return the column to search: the one that is named, or the only one there is."""
     if named:
+        find_field(schema, named)
         return named
     found: list[str] = [item.name for item in schema if _is_vector(item.type)]
     if len(found) == 1:
@@ -182,11 +210,11 @@ def _limit(k: int | None) -> int | None:
 
 
 def _columns(dataset: Any, query: Query) -> list[str] | dict[str, str] | None:
-    if isinstance(query.columns, list):
-        known = {*dataset.schema.names, "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "query_index"}
-        for name in query.columns:
-            if name not in known and "." not in name and "`" not in name and not name.startswith("_row"):
-                raise TableColumnNotFoundError(f"There is no column {name!r}.{suggest(name, dataset.schema.names)}")
+    known = {*dataset.schema.names, "_distance", "_score", "query_index"}
+    known.update(query.columns if isinstance(query.columns, dict) else ())
+    for name in (*(query.columns or ()), *(name for name, _, _ in query.order_by)):
+        if name not in known and not name.startswith("_row"):
+            find_field(dataset.schema, name)
     return query.columns
 
 

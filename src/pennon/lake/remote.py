@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, NotFoundError
+from lance_namespace.errors import InvalidInputError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
 from pennon.lake.folder import StoredFile
@@ -73,7 +74,11 @@ class RemoteFolder:
         parts = urlsplit(self.location)
         self.store_path = parts.path.strip("/")
         config, client = split_options(parts.scheme, options)
-        self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options=client)
+        try:
+            self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options=client)
+        except (BaseError, ValueError) as error:
+            reason = str(error).partition("\n")[0].removesuffix(".")  # what follows repeats it for debugging
+            raise InvalidInputError(f"The storage at {location} cannot be used as it is set: {reason}.") from error
 
     def read(self, path: str) -> bytes:
         try:

@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 
 from pennon.catalog import tables, write_note
 from pennon.core.identifiers import format_identifier
-from pennon.lake.arrow_types import check_type
+from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.lanes import Lanes
 from pennon.lake.layout import branch_folder
 from pennon.lake.problems import typed_errors
@@ -93,6 +93,7 @@ class Writer:
 
     def append(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Append rows: few at once together with what others append, many as they come."""
+        self.fit(table, branch, source)
         if source.is_small:
             waiting = _Append(source.table(), note)
             return self._lanes.join(
@@ -105,6 +106,11 @@ class Writer:
         with self._truthful(table, None, source):
             operation = self._write_files(dataset, source, "append")
         return self._commit_files(table, branch, note, source, operation, dataset.version)
+
+    def fit(self, table: Table, branch: str, source: ArrowSource) -> None:
+        """Give a source the types of a table, where the client has no word for them; before anything is read of it."""
+        if any(holds(pa.types.is_struct, field.type) for field in source.schema):
+            source.fit(self._datasets.at(table, branch, None).schema)
 
     def overwrite(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Replace all rows and the schema by those of the source, as a new version."""
@@ -181,6 +187,8 @@ class Writer:
         """Write the files of a part of an upload, without committing them; also returns the version they fit."""
         if overwrite:
             check_schema(source.schema)
+        else:
+            self.fit(table, branch, source)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
             operation = self._write_files(dataset, source, "overwrite" if overwrite else "append")

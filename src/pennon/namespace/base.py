@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 from pydantic import BaseModel, ValidationError
 
 from pennon.catalog import StillReferencedError, namespaces, tables, transactions, write_note
+from pennon.catalog.versions import MAIN
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
@@ -112,6 +113,9 @@ class Operations:
             if self._read(lambda connection: tables.find_by_id(connection, table.id)) is None:
                 raise TableNotFoundError(f"Table {format_identifier(table.identifier)!r} was dropped.") from error
             raise
+
+    def _is_only_declared(self, table: Table) -> bool:
+        return table.declared and self.house.history.latest(table, MAIN) is None
 
     def find_table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""

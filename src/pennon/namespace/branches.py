@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 from lance_namespace_urllib3_client.models import BranchContents
 
-from pennon.catalog import versions
+from pennon.catalog import column_fills, versions
 from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
@@ -30,6 +30,7 @@ from pennon.namespace.base import Operations, note_of, request_as, table_id
 from pennon.views import pins
 
 if TYPE_CHECKING:
+    from pennon.catalog import Connection
     from pennon.lake.folder import Folder
 
 _LISTING = "branches"
@@ -80,6 +81,10 @@ class BranchOperations(Operations):
         if name not in known:
             raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
 
+        def forget(connection: Connection) -> None:
+            versions.delete_branch(connection, table.id, name)
+            column_fills.delete_branch(connection, table.id, name)
+
         def work(opened: Any) -> None:
             found = [*refs.all_tags(folder), *known.values()]
             held = self._read(lambda connection: pins.name_views(connection, found))
@@ -90,7 +95,7 @@ class BranchOperations(Operations):
                 )
             opened.branches.delete(name)
             _remove_remains(folder, name)
-            self._write(lambda connection: versions.delete_branch(connection, table.id, name))
+            self._write(forget)
 
         self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work, alone=True)
         return DeleteTableBranchResponse(transaction_id=self._note("DeleteTableBranch", table))

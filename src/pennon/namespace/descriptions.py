@@ -97,9 +97,6 @@ class DescriptionOperations(Operations):
         found = known[tag]
         return self.house.history.find(table, found.branch, found.version)
 
-    def _is_only_declared(self, table: Table) -> bool:
-        return table.declared and self.house.history.latest(table, MAIN) is None
-
     def _add_details(self, response: DescribeTableResponse, table: Table, version: Version | None) -> None:
         response.table = table.name
         response.namespace = list(table.namespace)

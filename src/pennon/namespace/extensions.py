@@ -20,9 +20,11 @@ from pennon.core.errors import suggest
 from pennon.lake import refs
 from pennon.lake.comparing import bring_over, compare
 from pennon.lake.layout import check_branch
+from pennon.lake.links import link
 from pennon.lake.problems import typed_errors
 from pennon.namespace.base import note_of
 from pennon.namespace.branches import BranchOperations
+from pennon.namespace.queries import Answer
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.tags import TagOperations
 from pennon.views import pins
@@ -39,11 +41,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class BlobRange:
-    """Some bytes of a blob; no content where the value is null."""
+    """Some bytes of a blob, and the version they were read from; no content where the value is null."""
 
     content: bytes | None
     start: int
     size: int
+    version: int
 
 
 class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
@@ -101,6 +104,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
                 self.house.places.folder(table.location).remove_all()
             pins.release(kept, table.id)
             raise
+        link(self.house.database, self.house.places, table)
         return {"transaction_id": transaction_id, "location": table.location}
 
     def begin_upload(self, identifier: Identifier, branch: str | None) -> Json:
@@ -131,14 +135,14 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
 
     def diff_branch(self, identifier: Identifier, branch: str) -> Json:
         """Compare a branch with main."""
-        return self._compare(self._table(identifier), branch).as_json()
+        return _told(self._compare(self._table(identifier), branch))
 
     def cherry_pick(self, identifier: Identifier, branch: str, *, dry_run: bool) -> Json:
         """Bring the columns and rows a branch adds over to main, or tell why that cannot be."""
         table = self._writable(identifier)
         found = self._compare(table, branch)
         promoted = [] if found.obstacles else [item.name for item in found.added]
-        answer: Json = {"diff": found.as_json(), "preview": {"promotedColumns": promoted}}
+        answer: Json = {"diff": _told(found), "preview": {"promotedColumns": promoted}}
         if found.obstacles:
             return {"status": "failed", **answer}
         if dry_run:
@@ -151,10 +155,10 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         return {"status": "cherryPicked", "mainVersionAfter": written.version, **answer}
 
     def fetch_blobs(
-        self, identifier: Identifier, column: str, row_ids: list[int], version: int | None
-    ) -> pa.RecordBatchReader:
+        self, identifier: Identifier, column: str, row_ids: list[int], version: int | None, branch: str | None
+    ) -> Answer:
         """Return the blobs of rows, in the order they were asked for; each is read when it is its turn."""
-        dataset = self._blob_dataset(identifier, column, version, None)
+        dataset = self._blob_dataset(identifier, column, version, branch)
         with typed_errors():
             found = dataset.take_blobs(column, ids=row_ids)
         if len(found) < len(row_ids):
@@ -162,7 +166,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         schema = pa.schema({"_rowid": pa.uint64(), column: pa.large_binary()})
         rows = ({"_rowid": row_id, column: _content(blob)} for row_id, blob in zip(row_ids, found, strict=True))
         batches = (pa.RecordBatch.from_pylist([row], schema) for row in rows)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return Answer(pa.RecordBatchReader.from_batches(schema, batches), dataset.version)
 
     def read_blob(
         self, identifier: Identifier, column: str, row_id: int, start: int, end: int | None, **at: Any
@@ -174,11 +178,12 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
             if not found:
                 raise TableVersionNotFoundError(f"There is no row {row_id}.")
             if found[0] is None:
-                return BlobRange(None, 0, 0)
+                return BlobRange(None, 0, 0, dataset.version)
             with found[0] as blob:
                 size = blob.size()
                 blob.seek(min(start, size))
-                return BlobRange(blob.read(max((size if end is None else min(end, size)) - start, 0)), start, size)
+                content = blob.read(max((size if end is None else min(end, size)) - start, 0))
+                return BlobRange(content, start, size, dataset.version)
 
     def _blob_dataset(self, identifier: Identifier, column: str, version: int | None, branch: str | None) -> Any:
         dataset = self.house.datasets.at(self._table(identifier), check_branch(branch), version)
@@ -206,6 +211,11 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         if found is None or current_caller().principal.role_on(found.namespace) is None:
             raise TableNotFoundError("There is no table at source_location.")
         return found
+
+
+def _told(found: Comparison) -> Json:
+    """Return a comparison as LanceDB's clients read it; that for Node.js has own names for what is in the way."""
+    return {**found.as_json(), "mergeable": not found.obstacles, "mergeBlockers": found.obstacles}
 
 
 def _content(blob: Any) -> bytes | None:

@@ -40,6 +40,8 @@ _NEAREST = {
     "approx_mode": "approx_mode",
 }
 
+_KINDS = {int: "a whole number", str: "a text", bool: "true or false"}
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -134,12 +136,12 @@ def parse_query(body: dict[str, Any]) -> Query:
         k=_optional(body, "k", int),
         offset=_optional(body, "offset", int),
         filter=check_expression(_optional(body, "filter", str) or ""),
-        prefilter=body.get("prefilter") is not False,
+        prefilter=_optional(body, "prefilter", bool) is not False,
         columns=_columns(body.get("columns")),
         full_text=_full_text(body.get("full_text_query")),
         order_by=_order(body.get("order_by")),
-        with_row_id=bool(body.get("with_row_id")),
-        fast_search=bool(body.get("fast_search")),
+        with_row_id=bool(_optional(body, "with_row_id", bool)),
+        fast_search=bool(_optional(body, "fast_search", bool)),
         nearest=_nearest(body) if vectors is not None else {},
         version=_optional(body, "version", int),
         branch=check_branch(_optional(body, "branch", str)),
@@ -149,7 +151,7 @@ def parse_query(body: dict[str, Any]) -> Query:
 def _optional(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
     value = body.get(name)
     if value is not None and type(value) is not kind:
-        raise InvalidInputError(f"{name} must be a {'whole number' if kind is int else 'text'}.")
+        raise InvalidInputError(f"{name} must be {_KINDS[kind]}.")
     if kind is int and value is not None and value < 0:
         raise InvalidInputError(f"{name} is {value}; it must be 0 or more.")
     if kind is int and value is not None and value >= 2**63 and name != "k":  # any k that large means all rows
@@ -157,10 +159,18 @@ def _optional(body: dict[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
+def _either(field: str, value: Any, one: str, other: str) -> Any:
+    """Return what a field of the specification holds under one of two names, or the field itself if under none."""
+    if not isinstance(value, dict) or not {one, other} & value.keys():
+        return value
+    if value.get(one) and value.get(other):
+        raise InvalidInputError(f"{field} must hold {one} or {other}, not both.")
+    return value.get(one) or value.get(other)
+
+
 def _vectors(value: Any) -> list[Any] | None:
-    if isinstance(value, dict):
-        value = value.get("single_vector") or value.get("multi_vector")
-    if value is None or value == []:
+    value = _either("vector", value, "single_vector", "multi_vector")
+    if value in (None, [], {}):
         return None
     if not isinstance(value, list):
         raise InvalidInputError("vector must be a list of numbers, or a list of such lists.")
@@ -168,11 +178,8 @@ def _vectors(value: Any) -> list[Any] | None:
 
 
 def _columns(value: Any) -> list[str] | dict[str, str] | None:
-    if isinstance(value, dict) and ("column_names" in value or "column_aliases" in value):
-        if value.get("column_names") and value.get("column_aliases"):
-            raise InvalidInputError("columns must be names or aliases, not both.")
-        value = value.get("column_names") or value.get("column_aliases")
-    if value is None or value in ([], {}):
+    value = _either("columns", value, "column_names", "column_aliases")
+    if value in (None, [], {}):
         return None
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return value
@@ -184,13 +191,12 @@ def _columns(value: Any) -> list[str] | dict[str, str] | None:
 def _full_text(value: Any) -> FullText | None:
     if value is None:
         return None
-    if isinstance(value, dict):
-        value = value.get("string_query") or value.get("structured_query") or value
-        text = value.get("query") if isinstance(value, dict) else None
-        if isinstance(text, str):
-            return FullText(text=text, columns=tuple(value.get("columns") or ()))
-        if isinstance(text, dict):
-            return FullText(structured=text)
+    value = _either("full_text_query", value, "string_query", "structured_query")
+    query, columns = (value.get("query"), value.get("columns") or []) if isinstance(value, dict) else (None, [])
+    if isinstance(query, str) and isinstance(columns, list) and all(isinstance(name, str) for name in columns):
+        return FullText(text=query, columns=tuple(columns))
+    if isinstance(query, dict):
+        return FullText(structured=query)
     raise InvalidInputError("full_text_query must hold a string or a structured query.")
 
 
@@ -210,7 +216,7 @@ def _nearest(body: dict[str, Any]) -> dict[str, Any]:
         options.pop("nprobes", None)
         if not options.get("maximum_nprobes"):
             options.pop("maximum_nprobes", None)
-    if body.get("bypass_vector_index"):
+    if _optional(body, "bypass_vector_index", bool):
         options["use_index"] = False
     bounds = (body.get("lower_bound"), body.get("upper_bound"))
     if bounds != (None, None):

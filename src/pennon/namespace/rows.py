@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tempfile
 import time
-from datetime import timedelta
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from lance_namespace import (
     CreateTableRequest,
     CreateTableResponse,
@@ -22,7 +20,7 @@ from lance_namespace import (
     UpdateTableRequest,
     UpdateTableResponse,
 )
-from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError
+from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableAlreadyExistsError
 
 from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.identifiers import format_identifier
@@ -31,6 +29,7 @@ from pennon.lake.expressions import check_expression
 from pennon.lake.field_paths import find_field
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
+from pennon.lake.merging import Merge, Spool
 from pennon.namespace.base import note_of, parse_choice, request_as, table_id
 from pennon.namespace.tables import TableOperations
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
+    from pennon.lake.writing import Note, Written
 
 _DURATION = re.compile(r"(?P<value>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?P<unit>ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -70,14 +70,19 @@ class RowOperations(TableOperations):
         identifier = table_id(request)
         mode = parse_choice("mode", request.mode, ("create", "exist_ok", "overwrite"))
         existing = self._existing(identifier)
+        if existing is not None and mode != "exist_ok":
+            self._refuse_to_move(existing, location)
         if existing is not None and not existing.declared:
-            return self._create_again(existing, mode, source)
+            return self._create_again(existing, mode, request, source)
+        again = mode == "exist_ok" or (mode == "overwrite" and source.is_small)
         try:
             return self._create_new(identifier, request, source, location, existing)
-        except TableAlreadyExistsError:
+        except TableAlreadyExistsError as error:
             if mode == "create":
                 raise
-            return self._create_again(self._table(identifier), mode, source)
+            if not again:
+                raise _overtaken(identifier) from error
+            return self._create_again(self._table(identifier), mode, request, source)
 
     def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
         """Append the rows of an Arrow stream, or replace all rows by them."""
@@ -89,10 +94,12 @@ class RowOperations(TableOperations):
         mode = parse_choice("mode", request.mode, ("append", "overwrite"))
         table = self._writable(table_id(request))
         branch = check_branch(request.branch)
-        if mode == "overwrite":
-            self.refuse_other_columns(table, branch, source.schema)
-        write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
-        written = write(table, branch, source, note_of("InsertIntoTable", table))
+        written = self._write_first(table, branch, source, "InsertIntoTable")
+        if written is None:
+            if mode == "overwrite":
+                self.refuse_other_columns(table, branch, source.schema)
+            write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
+            written = write(table, branch, source, note_of("InsertIntoTable", table))
         return InsertIntoTableResponse(
             transaction_id=written.transaction_id, version=written.version, num_inserted_rows=written.rows
         )
@@ -110,26 +117,22 @@ class RowOperations(TableOperations):
         branch = check_branch(request.branch)
         limit = _seconds(request.timeout)
         deadline = None if limit is None else time.monotonic() + limit
-        rows = source.table() if source.is_small else None
-        with tempfile.TemporaryFile() if rows is None else io.BytesIO() as spool:
-            if rows is None:
-                _spool(source, spool)
+        merge = Merge(request, source.schema)
+        first = self._write_first(table, branch, source, "MergeInsertIntoTable")
+        if first is not None:
+            return _merged(first, {"num_inserted_rows": first.rows})
+        self.house.writer.fit(table, branch, source)
+        with Spool(source) as spool:
 
             def work(dataset: Any) -> Any:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise InvalidInputError("The merge insert timed out before it could start.")
                 left = None if deadline is None else deadline - time.monotonic()
-                return _merge(dataset, request, left).execute(_rows_of(rows, spool))
+                return merge.builder(dataset, spool, left).execute(spool.read())
 
             note = note_of("MergeInsertIntoTable", table)
             result, written = self.house.writer.change(table, branch, note, work, alone=True)
-        return MergeInsertIntoTableResponse(
-            transaction_id=written.transaction_id,
-            version=written.version,
-            num_inserted_rows=result["num_inserted_rows"],
-            num_updated_rows=result["num_updated_rows"],
-            num_deleted_rows=result["num_deleted_rows"],
-        )
+        return _merged(written, result)
 
     def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
         """Set columns to the values of SQL expressions where a predicate holds."""
@@ -142,19 +145,13 @@ class RowOperations(TableOperations):
             raise InvalidInputError("updates names a column twice.")
         for expression in (*updates.values(), request.predicate or ""):
             check_expression(expression)
-        properties = table.properties if request.properties is None else dict(request.properties)
-        noted = note_of("UpdateTable", table)
 
         def work(dataset: Any) -> Any:
             for path in updates:
                 find_field(dataset.schema, path)
             return dataset.update(updates, where=request.predicate or None)
 
-        def note(connection: Connection) -> str:
-            if request.properties is not None:
-                tables.set_properties(connection, table.id, properties)
-            return noted(connection)
-
+        note = _noting_properties("UpdateTable", table, request.properties)
         result, written = self.house.writer.change(table, check_branch(request.branch), note, work)
         count = result["num_rows_updated"]
         return UpdatedResponse(
@@ -162,7 +159,7 @@ class RowOperations(TableOperations):
             version=written.version,
             updated_rows=count,
             rows_updated=count,
-            properties=properties,
+            properties=table.properties if request.properties is None else request.properties,
         )
 
     def delete_from_table(self, request: DeleteFromTableRequest) -> DeleteFromTableResponse:
@@ -188,19 +185,39 @@ class RowOperations(TableOperations):
         found = self._read(lambda connection: tables.find(connection, identifier))
         return found or (self.house.discovery.find(identifier[0]) if len(identifier) == 1 else None)
 
-    def _create_again(self, table: Table, mode: str, source: ArrowSource) -> CreateTableResponse:
+    def _refuse_to_move(self, table: Table, location: str | None) -> None:
+        """Refuse another place for a table that has one: its versions are there, or are about to be."""
+        if location is not None and self.house.places.check_location(location) != table.location:
+            raise InvalidInputError(
+                f"Table {format_identifier(table.identifier)!r} has its location; only a new table can be given one."
+            )
+
+    def _write_first(self, table: Table, branch: str, source: ArrowSource, operation: str) -> Written | None:
+        """Make a declared table of its first rows; none where the table has some, also those of a faster caller."""
+        if branch or not self._is_only_declared(table):
+            return None
+        again = source.is_small
+        try:
+            with self._while_it_lasts(table):
+                return self.house.writer.create(table, source, note_of(operation, table))
+        except TableAlreadyExistsError as error:
+            if not again:
+                raise _overtaken(table.identifier) from error
+            return None
+
+    def _create_again(
+        self, table: Table, mode: str, request: CreateTableRequest, source: ArrowSource
+    ) -> CreateTableResponse:
         """Answer a create for a table that exists: refuse, keep it, or give it new content as a new version."""
         if mode == "create":
             raise TableAlreadyExistsError(f"Table {format_identifier(table.identifier)!r} already exists.")
-        transaction_id = None
-        if mode == "overwrite":
-            refuse_view_write(table)
-            self.refuse_other_columns(table, "", source.schema)
-            written = self.house.writer.overwrite(table, "", source, note_of("CreateTable", table))
-            version, transaction_id = written.version, written.transaction_id
-        else:
-            version = self.house.datasets.at(table, "", None).version
-        return self._created(table, version, transaction_id)
+        if mode == "exist_ok":
+            return self._created(table, self.house.datasets.at(table, "", None).version, None)
+        refuse_view_write(table)
+        self.refuse_other_columns(table, "", source.schema)
+        note = _noting_properties("CreateTable", table, request.properties)
+        written = self.house.writer.overwrite(table, "", source, note)
+        return self._created(_with_properties(table, request.properties), written.version, written.transaction_id)
 
     def _create_new(
         self,
@@ -212,13 +229,11 @@ class RowOperations(TableOperations):
     ) -> CreateTableResponse:
         if not self._read(lambda connection: namespaces.exists(connection, identifier[:-1])):
             raise self._missing_namespace(identifier[:-1])
-        properties = dict(request.properties or {})
         if declared is not None:
-            table = declared
-            note = note_of("CreateTable", table)
+            table = _with_properties(declared, request.properties)
+            note = _noting_properties("CreateTable", table, request.properties)
         else:
-            table = self.plan_table(identifier, location, properties)
-
+            table = self.plan_table(identifier, location, request.properties)
             noted = note_of("CreateTable", table)
 
             def note(connection: Connection) -> str:
@@ -226,7 +241,8 @@ class RowOperations(TableOperations):
                 return noted(connection)
 
         try:
-            written = self.house.writer.create(table, source, note)
+            with self._while_it_lasts(table) if declared is not None else nullcontext():
+                written = self.house.writer.create(table, source, note)
         except StillReferencedError:
             raise self._missing_namespace(identifier[:-1]) from None
         return self._created(table, written.version, written.transaction_id)
@@ -241,24 +257,36 @@ class RowOperations(TableOperations):
         )
 
 
-def _merge(dataset: Any, request: MergeInsertIntoTableRequest, seconds: float | None) -> Any:
-    keys = request.on if isinstance(request.on, list) else [request.on] if request.on else []
-    if not keys:
-        raise InvalidInputError("'on' must name the columns that identify a row.")
-    for condition in (request.when_matched_update_all_filt, request.when_not_matched_by_source_delete_filt):
-        check_expression(condition or "")
-    builder = dataset.merge_insert(keys)
-    if request.when_matched_update_all:
-        builder.when_matched_update_all(request.when_matched_update_all_filt or None)
-    if request.when_not_matched_insert_all:
-        builder.when_not_matched_insert_all()
-    if request.when_not_matched_by_source_delete:
-        builder.when_not_matched_by_source_delete(request.when_not_matched_by_source_delete_filt or None)
-    if request.use_index is not None:
-        builder.use_index(request.use_index)
-    if seconds is not None:
-        builder.retry_timeout(timedelta(seconds=max(seconds, 0.001)))
-    return builder
+def _overtaken(identifier: Identifier) -> ConcurrentModificationError:
+    """Return the error for rows that came too late to be a table's first ones, and cannot be read again."""
+    name = format_identifier(identifier)
+    return ConcurrentModificationError(f"Another caller wrote the first rows of table {name!r} meanwhile; try again.")
+
+
+def _with_properties(table: Table, properties: dict[str, str] | None) -> Table:
+    return table if properties is None else replace(table, properties=properties)
+
+
+def _noting_properties(operation: str, table: Table, properties: dict[str, str] | None) -> Note:
+    """Return what records an operation together with the properties that it gives a table, if any."""
+    note = note_of(operation, table)
+
+    def work(connection: Connection) -> str:
+        if properties is not None:
+            tables.set_properties(connection, table.id, properties)
+        return note(connection)
+
+    return work
+
+
+def _merged(written: Written, counts: dict[str, int]) -> MergeInsertIntoTableResponse:
+    return MergeInsertIntoTableResponse(
+        transaction_id=written.transaction_id,
+        version=written.version,
+        num_inserted_rows=counts.get("num_inserted_rows", 0),
+        num_updated_rows=counts.get("num_updated_rows", 0),
+        num_deleted_rows=counts.get("num_deleted_rows", 0),
+    )
 
 
 def _seconds(text: str | None) -> float | None:
@@ -268,18 +296,3 @@ def _seconds(text: str | None) -> float | None:
     if match is None:
         raise InvalidInputError(f"timeout is {text!r}; write it as '30s' or '5m'.")
     return float(match["value"]) * _SECONDS[match["unit"]]
-
-
-def _spool(source: ArrowSource, file: Any) -> None:
-    """Put a large source on disk: the merge reads it more than once, and must not wait for a slow client."""
-    with pa.ipc.new_stream(file, source.schema) as writer:
-        for batch in source.reader():
-            writer.write_batch(batch)
-    file.flush()
-
-
-def _rows_of(rows: pa.Table | None, spool: Any) -> Any:
-    if rows is not None:
-        return rows
-    spool.seek(0)
-    return pa.ipc.open_stream(spool)

@@ -73,8 +73,9 @@ def insert_into_table(call: Call) -> Any:
 
 
 def merge_insert_into_table(call: Call) -> Any:
-    """Upsert the body."""
+    """Upsert the body; LanceDB's client uses an index unless it says otherwise."""
     stated = call.stated
+    stated.setdefault("use_index", call.remote)
     milliseconds = call.headers.get("x-request-timeout-ms")
     if milliseconds and not stated.get("timeout"):
         stated["timeout"] = f"{milliseconds}ms"
@@ -119,6 +120,12 @@ def alter_table_add_columns(call: Call) -> Any:
     if isinstance(entries, list) and "function" in call.stated:
         raise ln.UnsupportedOperationError("Columns bound to a function object are not offered; use virtual_column.")
     return call.namespace.alter_table_add_columns(call.request(ln.AlterTableAddColumnsRequest))
+
+
+def update_table_schema_metadata(call: Call) -> Any:
+    """Replace the metadata of a schema, which is all that the body and the answer hold."""
+    request = call.request(ln.UpdateTableSchemaMetadataRequest)
+    return call.namespace.update_table_schema_metadata(request).metadata
 
 
 def create_table_index(call: Call) -> Any:

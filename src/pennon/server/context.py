@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,22 +10,24 @@ if TYPE_CHECKING:
     from pennon.server.exchange import Exchange
 
 _PREFIX = "x-lance-ctx-"
+#: How an entry is called that is, or was to be, sent as a header of its own.
+_HEADER = "header."
 _MOST_ENTRIES = 64
 _LONGEST_VALUE = 1024
-#: Headers that say nothing of the caller's own context, or that are secret.
+#: Headers that are secret.
+_SECRET = re.compile(r"authorization|cookie|credential|jwt|password|secret|signature|token|(access|api)[-_]?key")
+#: Headers that say nothing of the caller's own context.
 _OTHERS = frozenset(
     {
         "accept",
         "accept-charset",
         "accept-encoding",
         "accept-language",
-        "authorization",
         "cache-control",
         "connection",
         "content-encoding",
         "content-length",
         "content-type",
-        "cookie",
         "date",
         "dnt",
         "expect",
@@ -38,7 +41,6 @@ _OTHERS = frozenset(
         "origin",
         "pragma",
         "priority",
-        "proxy-authorization",
         "range",
         "referer",
         "sec-fetch-dest",
@@ -52,7 +54,6 @@ _OTHERS = frozenset(
         "upgrade-insecure-requests",
         "user-agent",
         "via",
-        "x-api-key",
         "x-forwarded-for",
         "x-forwarded-host",
         "x-forwarded-proto",
@@ -67,8 +68,12 @@ def context_of(exchange: Exchange, body: Mapping[str, Any]) -> dict[str, str]:
     stated = body.get("context")
     context = {str(k): v for k, v in stated.items() if isinstance(v, str)} if isinstance(stated, dict) else {}
     for name, value in exchange.headers.items():
-        if name.startswith(_PREFIX):
-            context[name.removeprefix(_PREFIX)] = value
-        elif name not in _OTHERS:
-            context[f"header.{name}"] = value
-    return {key: value[:_LONGEST_VALUE] for key, value in list(context.items())[:_MOST_ENTRIES]}
+        context[name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else f"{_HEADER}{name}"] = value
+    kept = [(key, value[:_LONGEST_VALUE]) for key, value in context.items() if not _is_withheld(key.lower())]
+    return dict(kept[:_MOST_ENTRIES])
+
+
+def _is_withheld(key: str) -> bool:
+    """Tell whether an entry is a header that nobody is to find recorded; Lance's clients repeat theirs in the body."""
+    name = key.removeprefix(_HEADER)
+    return name != key and (name in _OTHERS or _SECRET.search(name) is not None)

@@ -36,6 +36,11 @@ def new_request_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
+def version_header(version: int) -> Headers:
+    """Return the header that tells the version which an answer was read from."""
+    return ((b"x-lancedb-version", str(version).encode()),)
+
+
 class BodyTooLargeError(InvalidInputError):
     """The body is larger than the settings allow."""
 

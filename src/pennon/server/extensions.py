@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lance_namespace.errors import InvalidInputError
 
 from pennon.namespace.base import parse_choice
-from pennon.namespace.queries import Answer
+from pennon.server.exchange import version_header
 
 if TYPE_CHECKING:
+    from pennon.namespace.queries import Answer
     from pennon.server.bindings import Call
 
 Value = TypeVar("Value", int, str)
 
 # No blob and no table is as large as eighteen digits can say.
 _NUMBER = re.compile(r"[0-9]{1,18}")
+#: What LanceDB's client for Node.js calls the outcomes of what others call a cherry-pick.
+_AS_MERGE = {"failed": "rejected", "cherryPicked": "merged"}
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?")
 
 
@@ -65,12 +68,15 @@ def diff_branch(call: Call) -> Any:
     return call.namespace.diff_branch(call.identifier, _text(call, "from_branch"))
 
 
-def cherry_pick(call: Call) -> Any:
+def cherry_pick(call: Call, *, merge: bool = False) -> Reply:
     """Bring a branch over to main; why it failed is told in the same form, as a conflict."""
     result = call.namespace.cherry_pick(
         call.identifier, _text(call, "from_branch"), dry_run=bool(call.stated.get("dry_run"))
     )
-    return Reply(409 if result["status"] == "failed" else 200, result)
+    status = 409 if result["status"] == "failed" else 200
+    if merge:
+        result["status"] = _AS_MERGE.get(result["status"], result["status"])
+    return Reply(status, result)
 
 
 def fetch_blobs(call: Call) -> Answer:
@@ -78,9 +84,8 @@ def fetch_blobs(call: Call) -> Answer:
     row_ids = call.stated.get("row_ids")
     if not isinstance(row_ids, list) or not all(type(row_id) is int and row_id >= 0 for row_id in row_ids):
         raise InvalidInputError("row_ids must be a list of row ids.")
-    version = _optional(call, "version", int)
-    blobs = call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version)
-    return Answer(blobs, version or 0)
+    version, branch = _optional(call, "version", int), _optional(call, "branch", str)
+    return call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version, branch)
 
 
 def read_blob(call: Call) -> Reply:
@@ -93,12 +98,13 @@ def read_blob(call: Call) -> Reply:
     found = call.namespace.read_blob(
         call.identifier, call.stated["column"], int(row_id), start, end, version=version, branch=branch
     )
+    at = version_header(found.version)  # LanceDB's client reads the rest of a blob from the version of its first byte
     if found.content is None:
-        return Reply(204, b"")
+        return Reply(204, b"", at)
     if found.start >= found.size:
-        return Reply(416, b"", ((b"content-range", f"bytes */{found.size}".encode()),))
+        return Reply(416, b"", (*at, (b"content-range", f"bytes */{found.size}".encode())))
     last = found.start + len(found.content) - 1
-    return Reply(206, found.content, ((b"content-range", f"bytes {found.start}-{last}/{found.size}".encode()),))
+    return Reply(206, found.content, (*at, (b"content-range", f"bytes {found.start}-{last}/{found.size}".encode())))
 
 
 def prewarm_index(call: Call) -> Any:

@@ -8,7 +8,7 @@ import contextvars
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from lance_namespace.errors import TableVersionNotFoundError
 from pydantic import BaseModel
 
 from pennon.catalog import namespaces
-from pennon.core.caller import EVERYTHING, Caller, Principal, set_caller
+from pennon.core.caller import EVERYTHING, Caller, Principal, current_caller, set_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
@@ -29,7 +29,7 @@ from pennon.server.bindings import Call
 from pennon.server.codec import build_request, delimiter_of, dump, parse_body, state_request
 from pennon.server.context import context_of
 from pennon.server.dialects import Remote, database_named
-from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers
+from pennon.server.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers, version_header
 from pennon.server.extensions import Reply
 from pennon.server.feeds import JobFeed
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
@@ -87,8 +87,10 @@ class Handler:
         self._buffer = settings.stream_buffer_bytes
         self._short = ThreadPoolExecutor(settings.threads, thread_name_prefix="pennon-metadata")
         self._long = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-data")
-        # A thread that takes a body in waits for its client: slow ones must not keep others from reading.
+        # A thread that takes a body in waits for its client: slow ones must not keep others from reading, nor those
+        # from writing whose bodies are here already.
         self._uploads = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
+        self._inserts = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-insert")
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
         self._recall = Recall(self._house.database)
@@ -108,7 +110,7 @@ class Handler:
         if recalled is not None:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
-        body = parse_body(raw)
+        body = parse_body(raw) if operation.whole is None else {operation.whole: parse_body(raw)}
         principal = await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
         remote = Remote(operation, exchange)
@@ -163,11 +165,9 @@ class Handler:
         if identifier and operation.path.startswith("/v1/table/") and not operation.changes:
             await self.in_thread(partial(self._namespace.find_table, tuple(identifier)))
 
-    async def in_thread(self, work: Callable[[], Result], *, long: bool = False, upload: bool = False) -> Result:
+    async def in_thread(self, work: Callable[[], Result], *, long: bool = False) -> Result:
         """Run work on a thread, for the caller of the moment."""
-        context = contextvars.copy_context()
-        pool = self._uploads if upload else self._long if long else self._short
-        return await asyncio.get_running_loop().run_in_executor(pool, context.run, work)
+        return await _run_on(self._long if long else self._short, work)
 
     def end_feeds(self) -> None:
         """End the streams of events that would go on for as long as what they tell of."""
@@ -175,9 +175,8 @@ class Handler:
 
     def close(self) -> None:
         """Let the threads end."""
-        self._short.shutdown(cancel_futures=True)
-        self._long.shutdown(cancel_futures=True)
-        self._uploads.shutdown(cancel_futures=True)
+        for pool in (self._short, self._long, self._uploads, self._inserts):
+            pool.shutdown(cancel_futures=True)
 
     async def _recognise(self, exchange: Exchange, body: dict[str, Any]) -> Principal:
         if self._house.database.embedded:
@@ -215,7 +214,7 @@ class Handler:
         return await self._in_time(request, work) if operation.long else await self.in_thread(work)
 
     async def _in_time(self, request: _Request, work: Callable[[], Result]) -> Result:
-        """Run long work on a thread, but no reading for a client that went away while there was no thread for it.
+        """Run work on a thread, but no reading for a client that went away while there was no thread for it.
 
         Lance cannot be interrupted before it gives a first batch: clients that give up and ask again must not add to
         what is done for nobody.
@@ -229,7 +228,7 @@ class Handler:
 
         if not request.operation.changes:
             exchange.watch()
-        return await self.in_thread(unless_gone, long=True)
+        return await self.in_thread(unless_gone, long=request.operation.long)
 
     async def _run_bound(self, request: _Request) -> Any:
         identifier = tuple(request.stated.get("id") or ())
@@ -246,7 +245,7 @@ class Handler:
             as_file = not request.remote.is_remote and request.operation.specified
             answer = self._run_at_once(request.operation, call, as_file=as_file)
             return answer or await self._in_time(request, partial(_begin, run, as_file=as_file))
-        return await self._feed(request, pipe, partial(self.in_thread, run, upload=True))
+        return await self._feed(request, pipe, run)
 
     def _run_at_once(self, operation: Operation, call: Call, *, as_file: bool) -> Any:
         """Run what takes less time than waking up a thread for it; when storage was slow, not again for a while."""
@@ -263,7 +262,7 @@ class Handler:
             self._took_seconds, self._with_threads_until = 0.0, began + _WITH_THREADS_SECONDS
         return outgoing
 
-    async def _feed(self, request: _Request, pipe: BodyPipe, start: Callable[[], Awaitable[Result]]) -> Result:
+    async def _feed(self, request: _Request, pipe: BodyPipe, run: Callable[[], Result]) -> Result:
         """Give a body to the work that reads it, until it ends or the work does.
 
         The work starts once there is something to read: a client that sends nothing holds no thread.
@@ -278,7 +277,7 @@ class Handler:
                     request.fingerprint.add(chunk)
                 size += len(chunk)
                 if work is None and size > _HEAD_START_BYTES:
-                    work = asyncio.ensure_future(start())
+                    work = asyncio.ensure_future(_run_on(self._uploads, run))
                     work.add_done_callback(lambda _: pipe.abandon())
                 await pipe.feed(chunk)
         except (ClientGoneError, BodyTooLargeError) as error:
@@ -289,7 +288,7 @@ class Handler:
         if work is None and failure is not None:
             raise failure
         pipe.end(failure)
-        return await (start() if work is None else work)
+        return await (_run_on(self._inserts, run) if work is None else work)
 
     def _work(self, request: _Request, model: BaseModel) -> Callable[[], BaseModel]:
         method = getattr(self._namespace, request.operation.handler)
@@ -314,14 +313,14 @@ class Handler:
             return json.dumps(result).encode()
         if request.operation.response is None:
             return b""
-        request.remote.close_token(result)
+        request.remote.write(result)
         return dump(result)
 
     async def _answer(self, request: _Request, result: Any) -> int:
         if isinstance(result, Outgoing):
             await self._answer_batches(request.exchange, result)
         elif isinstance(result, JsonRows):
-            await request.exchange.answer(200, result.body, headers=_version_header(result.version))
+            await request.exchange.answer(200, result.body, headers=version_header(result.version))
         elif isinstance(result, JobFeed):
             await self._answer_feed(request.exchange, result)
         elif isinstance(result, Reply):
@@ -337,7 +336,7 @@ class Handler:
 
     async def _answer_batches(self, exchange: Exchange, outgoing: Outgoing) -> None:
         """Send a small answer whole, a large one as it comes: a piece is read while the one before it is sent."""
-        headers = _version_header(outgoing.version)
+        headers = version_header(outgoing.version)
         if outgoing.ended:
             await exchange.answer(200, outgoing.first, outgoing.media_type, headers)
             return
@@ -368,15 +367,18 @@ class Handler:
     def _log(self, request: _Request) -> None:
         name = request.stated.get("job_id") or format_identifier(request.stated.get("id") or ())
         caller, request_id = request.principal.name, request.exchange.request_id
-        logger.info("%s %s by %s (request %s)", request.operation.id, name, caller, request_id)
+        context = current_caller().context
+        told = f" {json.dumps(context)}" if context else ""  # as JSON: nobody writes lines of their own
+        logger.info("%s %s by %s (request %s)%s", request.operation.id, name, caller, request_id, told)
+
+
+async def _run_on(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(pool, context.run, work)
 
 
 def _headers_of(operation: Operation) -> Headers:
     return _FEATURES if operation.id in _SAY_FEATURES else ()
-
-
-def _version_header(version: int) -> Headers:
-    return ((b"x-lancedb-version", str(version).encode()),)
 
 
 def _begin(run: Callable[[], Any], *, as_file: bool) -> Any:

@@ -82,16 +82,22 @@ def _admitted(call: Call, job: Job, after: int, limit: int, admits: Admits) -> l
 
 
 def _row(event: JobEvent) -> dict[str, object]:
-    processed = event.data.get("rows_processed")
     return {
         **vars(event),
         "data": json.dumps(event.data),
-        "rows_processed": processed if isinstance(processed, int) else None,
+        "rows_processed": _rows_committed(event),
         "state": event.kind,
         "claim_entity": event.unit,
         "updated_by": event.data.get("worker") or event.data.get("by") or None,
         "updated_at_millis": event.at,
     }
+
+
+def _rows_committed(event: JobEvent) -> int | None:
+    """Return how many rows a commit brought, that of a backfill or of a refresh."""
+    if event.kind != "committed":
+        return None
+    return int(sum(event.data.get(name, 0) for name in ("rows", "rows_added", "rows_updated")))
 
 
 def _last_seen(header: str | None) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from pennon import __version__
 from pennon.core.errors import STATUS_BY_CODE
 from pennon.server.codec import QUERY_PARAMETERS
-from pennon.server.extension_schemas import ANSWERS, BODIES
+from pennon.server.extension_schemas import ANSWERS, BODIES, MODELS, RESULTS
 from pennon.server.operation import Operation
 from pennon.server.operations import OPERATIONS
 from pennon.server.streams import FILE_TYPE, STREAM_TYPE
@@ -21,7 +22,8 @@ _JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 
 def build_document() -> dict[str, Any]:
     """Return the OpenAPI document of this server."""
-    models = {model for row in OPERATIONS for model in (row.request, row.response) if model is not None}
+    models: set[type[BaseModel]] = {*MODELS}
+    models.update(model for row in OPERATIONS for model in (row.request, row.response) if model is not None)
     _, schemas = models_json_schema(
         [(model, "validation") for model in sorted(models, key=lambda m: m.__name__)], ref_template=_REFERENCE
     )
@@ -90,11 +92,12 @@ def _success(row: Operation) -> dict[str, Any]:
     if row.answer == "value":
         kind = "integer" if row.id == "CountTableRows" else "string"
         return {"description": row.summary, "content": {"application/json": {"schema": {"type": kind}}}}
-    if row.tag == "Extension":
-        return {"description": row.summary, "content": {"application/json": {"schema": {"type": "object"}}}}
-    if row.response is None:
+    if row.response is not None:
+        schema = {"$ref": _REFERENCE.format(model=row.response.__name__)}
+    elif row.id in RESULTS:
+        schema = RESULTS[row.id]
+    else:
         return {"description": "Yes; the answer has no body."}
-    schema = {"$ref": _REFERENCE.format(model=row.response.__name__)}
     return {"description": row.summary, "content": {"application/json": {"schema": schema}}}
 
 

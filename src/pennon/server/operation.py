@@ -34,6 +34,8 @@ class Operation:
     permission: Permission
     request: type[BaseModel] | None = None
     response: type[BaseModel] | None = None
+    #: The field of the request that the whole JSON body is, where it is not the request itself.
+    whole: str | None = None
     #: Query parameters that become fields of the request.
     query: tuple[str, ...] = ()
     status: int = 200
@@ -53,7 +55,7 @@ class Operation:
     @property
     def long(self) -> bool:
         """Whether the operation works on data, and so on the threads for that."""
-        return self.id in _ON_DATA
+        return self.id not in _OF_CATALOG if self.binding is not None else self.id in _ON_DATA
 
     @property
     def lasting(self) -> bool:
@@ -71,6 +73,7 @@ class Operation:
         return self.permission.role > Role.READER
 
 
+#: Those without a binding that read or write more than the catalog.
 _ON_DATA = frozenset(
     {
         "AlterTableAlterColumns",
@@ -89,10 +92,21 @@ _ON_DATA = frozenset(
         "ListTableIndices",
         "UpdateFieldMetadata",
         "UpdateTable",
-        "UpdateTableSchemaMetadata",
     }
 )
 
+#: Those with a binding that tell, or write down, what the catalog and the refs of a table say.
+_OF_CATALOG = frozenset(
+    {
+        "BeginUpload",
+        "FollowJob",
+        "GetWriteBuffer",
+        "GetWriteBufferStats",
+        "ListTableTags",
+        "PrewarmData",
+        "QueryJobEvents",
+    }
+)
 
 _LASTING = frozenset({"DescribeTable", "TableExists"})
 

@@ -5,6 +5,7 @@ Routes, the OpenAPI document, the authorization matrix, metrics and the referenc
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import lance_namespace as ln
@@ -96,6 +97,13 @@ _EXTENSIONS: tuple[Operation, ...] = (
         "CherryPick", "branches/cherry_pick", WRITE_TABLE, extensions.cherry_pick, "Bring a branch over to main."
     ),
     _extension(
+        "MergeBranch",
+        "branches/merge",
+        WRITE_TABLE,
+        partial(extensions.cherry_pick, merge=True),
+        "Bring a branch over to main, as LanceDB's client for Node.js asks for it.",
+    ),
+    _extension(
         "FetchBlobs", "fetch_blobs", READ_TABLE, extensions.fetch_blobs, "Read blobs of rows.", answer="batches"
     ),
     _extension(
@@ -105,6 +113,7 @@ _EXTENSIONS: tuple[Operation, ...] = (
         extensions.read_blob,
         "Read a range of one blob.",
         method="GET",
+        status=206,
         query=("version", "branch"),
     ),
     _extension(
@@ -478,7 +487,16 @@ OPERATIONS: tuple[Operation, ...] = (
     _table("AlterTableAlterColumns", "alter_columns", WRITE_TABLE, "Alter columns.", request=AlterColumns),
     _table("AlterTableDropColumns", "drop_columns", WRITE_TABLE, "Drop columns.", request=DropColumns),
     _table("UpdateFieldMetadata", "update_field_metadata", WRITE_TABLE, "Change the metadata of fields."),
-    _table("UpdateTableSchemaMetadata", "schema_metadata/update", WRITE_TABLE, "Replace the schema's metadata."),
+    _table(
+        "UpdateTableSchemaMetadata",
+        "schema_metadata/update",
+        WRITE_TABLE,
+        "Replace the schema's metadata.",
+        whole="metadata",
+        response=None,
+        query=("branch",),
+        binding=bindings.update_table_schema_metadata,
+    ),
     _table("GetTableStats", "stats", READ_TABLE, "Return a table's statistics."),
     _table(
         "RestoreTable", "restore", WRITE_TABLE, "Make an earlier version the newest.", binding=bindings.restore_table

@@ -16,6 +16,7 @@ from pennon.catalog import keys, open_database
 from pennon.catalog.schema import migrate
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
+from pennon.namespace.service import open_places
 from pennon.server.application import Application
 from pennon.server.wire import Protocol
 
@@ -70,6 +71,7 @@ class _Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serve until the process is told to stop: alone, or with as many processes as the settings say."""
+    open_places(settings)  # what is wrong with them is said here, once, and not by every process
     require_keys(settings)
     if settings.process_count > 1 or settings.workers > 0:
         from pennon.server.supervising import supervise

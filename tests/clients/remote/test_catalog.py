@@ -135,15 +135,20 @@ def test_a_dropped_table_is_gone_and_its_name_is_free(db: Any) -> None:
 def test_a_table_is_dropped_without_waiting_for_its_files(db: Any) -> None:
     name = new_name()
     db.create_table(name, rows(3))
-    db.drop_table_async(name)
+    db.drop_table_async(name).wait()
     assert name not in list(db.table_names(limit=10_000))
 
 
-def test_root_namespaces_serve_as_databases(pennon_server: PennonProcess) -> None:
+def test_root_namespaces_serve_as_databases(db: Any, pennon_server: PennonProcess) -> None:
     catalog = lancedb.connect_catalog(pennon_server.url, api_key="none")
     name = new_name("database")
     catalog.create_database(name)
     assert name in catalog.list_databases().databases
+    database = catalog.connect_database(name)
+    database.create_table("inner", rows(3))
+    assert list(database.list_tables().tables) == ["inner"]
+    assert db.open_table("inner", namespace_path=[name]).count_rows() == 3
+    database.drop_table("inner")
     catalog.drop_database(name)
     assert name not in catalog.list_databases().databases
 

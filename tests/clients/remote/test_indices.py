@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lancedb.index import FTS, Bitmap, BTree, HnswFlat, HnswSq, IvfFlat, IvfPq, IvfRq, IvfSq, LabelList
+from lancedb.index import FTS, Bitmap, BTree, Fm, HnswFlat, HnswSq, IvfFlat, IvfPq, IvfRq, IvfSq, LabelList
 
 from tests.clients.remote.conftest import Run
 from tests.clients.remote.data import ids, new_name, rows, vector
@@ -24,6 +24,7 @@ SCALARS: dict[str, tuple[str, Any, str]] = {
     "BTree": ("id", BTree(), "id = 7"),
     "Bitmap": ("colour", Bitmap(), "colour = 'green' AND id = 7"),
     "LabelList": ("tags", LabelList(), "array_has_any(tags, ['green']) AND id = 7"),
+    "Fm": ("text", Fm(), "contains(text, 'house number 7') AND id < 70"),
 }
 
 
@@ -48,6 +49,28 @@ def test_a_vector_index_is_built_listed_and_used(db: Any, kind: str) -> None:
     assert "ANN" not in table.search(vector(100)).limit(5).bypass_vector_index().explain_plan()
 
 
+def test_an_index_needs_no_options(db: Any) -> None:
+    table = db.create_table(new_name(), rows(300))
+    for config in (IvfPq(), IvfFlat(), IvfSq(), IvfRq(), HnswSq(), HnswFlat(), Bitmap()):
+        column = "colour" if isinstance(config, Bitmap) else "vector"
+        job = table.create_index_async(column, config=config, name=type(config).__name__)
+        job.wait()
+    with pytest.warns(DeprecationWarning, match="create_index"):
+        table.create_index("l2", vector_column_name="vector")
+    table.wait_for_index(["IvfPq", "vector_idx"], SOON)
+    assert len(table.list_indices()) == 8
+
+
+def test_a_search_takes_how_much_of_an_index_to_look_at(db: Any) -> None:
+    table = db.create_table(new_name(), rows(300))
+    table.create_index("vector", config=VECTORS["IvfHnswSq"], wait_timeout=SOON)
+    search = table.search(vector(100)).limit(5)
+    assert "minimum_nprobes=2, maximum_nprobes=Some(9)" in search.minimum_nprobes(2).maximum_nprobes(9).explain_plan()
+    assert "k=15," in search.refine_factor(3).explain_plan()
+    with pytest.raises(Exception, match="ef must be greater than or equal to k"):
+        table.search(vector(100)).limit(5).ef(4).to_arrow()
+
+
 @pytest.mark.parametrize("kind", SCALARS)
 def test_a_scalar_index_is_built_listed_and_used(table: Any, kind: str) -> None:
     column, config, where = SCALARS[kind]
@@ -64,6 +87,7 @@ def test_a_full_text_index_is_listed_as_one(table: Any) -> None:
     (index,) = table.list_indices()
     assert (index.name, index.index_type) == ("text_idx", "FTS")
     assert table.index_stats("text_idx").num_unindexed_rows == 0
+    assert [token.text for token in table.tokenize("the Red houses", column="text")] == ["red", "hous"]
 
 
 def test_the_older_calls_build_the_same_indices(table: Any) -> None:

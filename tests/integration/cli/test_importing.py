@@ -122,6 +122,7 @@ def test_a_place_without_a_catalog_is_said(pennon: Pennon, tmp_path: Path) -> No
     assert "no folder" in pennon("import", "nowhere", expect=3).stderr
     (tmp_path / "empty").mkdir()
     assert "no directory catalog" in pennon("import", "empty", expect=3).stderr
+    assert "'az://container' cannot be opened: " in pennon("import", "az://container", expect=1).stderr
     assert not (tmp_path / "pennon-data").exists()
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
+from tests.integration.data.conftest import Stored, WriteBeside
 from tests.integration.data.tables import DataTable, error, rows
 
 OTHER = pa.table({"other": ["x", "y"]})
@@ -61,13 +60,15 @@ def test_an_upload_to_a_branch_that_does_not_exist_does_not_begin(table: DataTab
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_an_upload_that_is_completed_and_given_up_at_once_is_either(new: DataTable, root: Path, managed: bool) -> None:
+def test_an_upload_that_is_completed_and_given_up_at_once_is_either(
+    new: DataTable, write_beside: WriteBeside, stored: Stored, managed: bool
+) -> None:
     if not managed:
-        lance.write_dataset(rows(100), root / f"{new.names[0]}.lance")
+        write_beside(new, rows(100))
     else:
         new.create(rows(100))
     for start in range(100, 150, 10):
-        before, files = new.count(), new.files()
+        before, files = new.count(), stored(new)
         upload_id = upload(new, one=(rows(start, start + 3), "append"), two=(rows(start + 3, start + 4), "append"))
         late = {"upload_id": upload_id, "upload_part_id": "three"}
         with ThreadPoolExecutor(5) as threads:
@@ -79,7 +80,7 @@ def test_an_upload_that_is_completed_and_given_up_at_once_is_either(new: DataTab
         done = [answer.json()["num_inserted_rows"] for answer in answers[:2] if answer.status_code == 200]
         assert done in ([], [4], [5])
         assert sorted(new.ids())[before:] == list(range(start, start + sum(done)))
-        assert done or new.files() == files
+        assert done or stored(new) == files
 
 
 REFUSED: dict[str, tuple[Callable[[DataTable], Any], tuple[int, int]]] = {
@@ -141,6 +142,19 @@ def test_a_column_of_any_name_may_lose_its_nulls_and_its_type(new: DataTable) ->
     table.do("alter_columns", {"alterations": changes})
     fields = table.schema()
     assert (fields["My column"]["nullable"], fields["S"]["type"]["fields"][0]["nullable"]) == (False, False)
+
+
+def test_fields_inside_of_others_are_changed_by_their_paths(new: DataTable) -> None:
+    table = new.create(pa.table({"s": [{"d.e": 1, "b`t": 2, "x": 3}], "l": [[{"x": 4, "y": 5}]]}))
+    renamed = [("s.`d.e`", "f"), ("s.`b``t`", "g"), ("l.item.x", "z")]
+    table.do("alter_columns", {"alterations": [{"path": path, "rename": name} for path, name in renamed]})
+    table.do("alter_columns", {"alterations": [{"path": "`s`.`f`", "data_type": {"type": "int32"}}]})
+    noted = table.do("update_field_metadata", {"updates": [{"path": "l.item.z", "metadata": {"a": "b"}}]})
+    assert noted["fields"] == {"l.item.z": {"a": "b"}}
+    table.do("drop_columns", {"columns": ["s.`x`", "l.item.y"]})
+    assert table.query().to_pylist() == [{"s": {"f": 1, "g": 2}, "l": [{"z": 4}]}]
+    assert table.schema()["s"]["type"]["fields"][0]["type"] == {"type": "int32"}
+    assert error(table.ask("drop_columns", {"columns": ["l.item.y"]})) == (404, 12)
 
 
 def test_properties_change_with_the_rows(gappy: DataTable) -> None:

@@ -58,7 +58,7 @@ CHANGES: dict[str, Change] = {
     "UpdateFieldMetadata": lambda t, b: t.do(
         "update_field_metadata", {"updates": [{"path": "id", "metadata": {"a": "b"}}], **named(b)}
     ),
-    "UpdateTableSchemaMetadata": lambda t, b: t.do("schema_metadata/update", {"metadata": {"a": "b"}, **named(b)}),
+    "UpdateTableSchemaMetadata": lambda t, b: t.do("schema_metadata/update", {"a": "b"}, **named(b)),
     "RestoreTable": restore,
     "CreateTableIndex": make_index,
     "CreateTableScalarIndex": lambda t, b: t.do("create_scalar_index", {**INDEX, **named(b)}),
@@ -71,6 +71,10 @@ READS: dict[str, Read] = {
     "GetTableStats": lambda t, b: t.do("stats", named(b))["num_rows"],
     "DescribeTable": lambda t, b: t.do("describe", {"load_detailed_metadata": True, **named(b)})["stats"],
     "ListTableVersions": lambda t, b: t.versions(b),
+    "DescribeTableVersion": lambda t, b: t.do("version/describe", named(b))["version"]["version"],
+    "ExplainTableQueryPlan": lambda t, b: t.do(
+        "explain_plan", {"query": {"k": 1, "vector": {}, "filter": "id > 1"}, **named(b)}
+    ),
     "AnalyzeTableQueryPlan": lambda t, b: "rows=50" in t.do("analyze_plan", {"k": 1000, "vector": {}, **named(b)}),
 }
 
@@ -125,6 +129,7 @@ def test_a_query_to_be_explained_may_name_its_branch_inside_or_outside(branched:
     branched.do("add_columns", {"new_columns": [{"name": "x", "expression": "id"}], "branch": "dev"})
     query = {"k": 1, "vector": {}, "columns": {"column_names": ["x"]}}
     assert branched.do("explain_plan", {"query": {**query, "branch": "dev"}})
+    assert branched.do("explain_plan", {"query": query, "branch": "dev"})
     assert error(branched.ask("explain_plan", {"query": query})) == (404, 12)
 
 
@@ -176,9 +181,11 @@ def test_tags_and_branches_are_listed_in_pages(table: DataTable) -> None:
     for noun, key in (("tags", "tags"), ("branches", "branches")):
         first = table.do(f"{noun}/list", limit=2)
         assert list(first[key]) == ["a", "b"]
+        table.do(f"{noun}/delete", {"tag": "b", "name": "b"})  # the one that the token stands on
         rest = table.do(f"{noun}/list", limit=2, page_token=first["page_token"])
         assert list(rest[key]) == ["c"]
         assert "page_token" not in rest
+        assert error(table.ask(f"{noun}/list", page_token="b")) == (400, 13)
 
 
 def test_a_deleted_branch_is_gone_also_when_the_name_of_another_begins_with_its_own(table: DataTable) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from tests.integration.data.conftest import Stored
 from tests.integration.data.tables import DataTable, error, rows, vector
 
 Call = Callable[[DataTable], httpx.Response]
@@ -164,6 +165,38 @@ WRONG_REQUEST: dict[str, Call] = {
         "query",
         {"k": 1, "full_text_query": {"query": {"match": {"terms": "x", "column": "word", "fuzziness": -5}}}},
     ),
+    "a flag that is a text": lambda t: t.ask("query", {"k": 1, "with_row_id": "false"}),
+    "one vector and several": lambda t: t.ask(
+        "query", {"k": 1, "vector": {**vector(1), "multi_vector": [[1.0, 1.0, 1.0, 1.0]]}}
+    ),
+    "two full-text queries": lambda t: t.ask(
+        "query",
+        {
+            "k": 1,
+            "full_text_query": {
+                "string_query": {"query": "red"},
+                "structured_query": {"query": {"match": {"terms": "red"}}},
+            },
+        },
+    ),
+    "a number for columns to search": lambda t: t.ask(
+        "query", {"k": 1, "full_text_query": {"string_query": {"query": "red", "columns": 5}}}
+    ),
+    "a text for columns to search": lambda t: t.ask(
+        "query", {"k": 1, "full_text_query": {"string_query": {"query": "red", "columns": "word"}}}
+    ),
+    "a merge with a time that is none": lambda t: t.send(
+        "merge_insert", rows(1), on="id", when_matched_update_all="true", timeout="soon"
+    ),
+    "a merge that has no time": lambda t: t.send(
+        "merge_insert", rows(1), on="id", when_matched_update_all="true", timeout="0s"
+    ),
+    "an unknown tokenizer": lambda t: t.ask(
+        "create_index", {"column": "word", "index_type": "FTS", "base_tokenizer": "nope"}
+    ),
+    "JSON where there is none": lambda t: t.ask(
+        "create_index", {"column": "word", "index_type": "FTS", "lance_tokenizer": "json"}
+    ),
     "a narrow vector": lambda t: t.ask("query", {"k": 1, "vector": {"single_vector": [1.0]}}),
     "words for a vector": lambda t: t.ask("query", {"k": 1, "vector": {"single_vector": ["a", "b", "c", "d"]}}),
     "full text without an index": lambda t: t.ask(
@@ -204,23 +237,28 @@ def parameters() -> list[tuple[int, int, str, Call]]:
     [pytest.param(status, code, call, id=name) for status, code, name, call in parameters()],
 )
 def test_a_mistake_has_its_status_and_code_and_changes_nothing(
-    table: DataTable, status: int, code: int, call: Call
+    table: DataTable, stored: Stored, status: int, code: int, call: Call
 ) -> None:
-    files = table.files()
+    files = stored(table)
     answer = call(table)
     assert error(answer) == (status, code), answer.text
     assert table.versions() == [1]
     assert table.count() == 100
-    assert table.files() == files
+    assert stored(table) == files
     assert ".rs:" not in answer.text
     assert table.do("describe")["location"] not in answer.text
 
 
-@pytest.mark.parametrize("name", ["drop", "query with a filter", "update of a column", "index", "query of a column"])
-def test_an_unknown_column_is_named_with_the_nearest_one(table: DataTable, name: str) -> None:
-    message = UNKNOWN_COLUMN[name](table).json()["error"]
-    assert "'wrod'" in message
-    assert "Did you mean 'word'?" in message
+def test_an_unknown_column_is_named_with_the_nearest_one(table: DataTable) -> None:
+    for name, call in UNKNOWN_COLUMN.items():
+        assert call(table).json()["error"] == "There is no column 'wrod'. Did you mean 'word'?", name
+
+
+def test_an_unknown_version_or_branch_is_named(table: DataTable) -> None:
+    for name, call in UNKNOWN_VERSION.items():
+        assert call(table).json()["error"] == f"Table {table.names[0]!r} has no version 99.", name
+    for name, call in UNKNOWN_BRANCH.items():
+        assert call(table).json()["error"] == "The table has no branch 'nope'.", name
 
 
 def test_the_nearest_name_is_told_of_tables_tags_branches_and_indices(table: DataTable) -> None:

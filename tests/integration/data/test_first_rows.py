@@ -10,6 +10,7 @@ import pytest
 
 from pennon.lake.heads import Head
 from tests.integration.data.arrow_types import CHANGED, COLUMNS, table_of
+from tests.integration.data.conftest import WriteBeside
 from tests.integration.data.tables import DataTable, rows
 
 _PLACES = [(0, 1), (0, 10), (3, 4), (5, 5), (8, 4), (9, 1), (10, 1), (12, 20), (19, 5), (20, 3), (25, 1), (0, 256)]
@@ -88,11 +89,11 @@ def test_values_of_every_type_are_those_of_a_scan(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_blobs_are_told_of_as_by_a_scan(root: Path, new: DataTable, version: str) -> None:
+def test_blobs_are_told_of_as_by_a_scan(write_beside: WriteBeside, new: DataTable, version: str) -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("id", pa.int64()), blob, pa.field("nested", pa.struct([blob]))])
     content = pa.table({"id": [0, 1], "blob": [b"a", b""], "nested": [{"blob": b"b"}] * 2}, schema=schema)
-    lance.write_dataset(content, root / f"{new.names[0]}.lance", data_storage_version=version)
+    write_beside(new, content, data_storage_version=version)
     for _ in range(2):
         assert new.query(k=2).equals(new.query(filter="id >= 0"), check_metadata=True)
     assert new.ids(k=1, columns={"column_names": ["id"]}) == [0]

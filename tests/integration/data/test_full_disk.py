@@ -27,7 +27,7 @@ WRITES: dict[str, Callable[[DataTable], httpx.Response]] = {
     "add columns": lambda t: t.ask("add_columns", {"new_columns": [{"name": "n", "expression": "id + 1"}]}),
     "alter columns": lambda t: t.ask("alter_columns", {"alterations": [{"path": "id", "rename": "number"}]}),
     "drop columns": lambda t: t.ask("drop_columns", {"columns": ["word"]}),
-    "schema metadata": lambda t: t.ask("schema_metadata/update", {"metadata": {"a": "b"}}),
+    "schema metadata": lambda t: t.ask("schema_metadata/update", {"a": "b"}),
     "index": lambda t: t.ask("create_index", {"column": "id", "index_type": "BTREE"}),
     "tag": lambda t: t.ask("tags/create", {"tag": "new", "version": 1}),
     "move a tag": lambda t: t.ask("tags/update", {"tag": "kept", "version": 1}),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.server.operations import OPERATIONS
-from tests.integration.data.tables import DataTable, rows, vector
+from tests.integration.data.tables import DataTable, error, rows, vector
 
 
 def create_table(table: DataTable) -> None:
@@ -99,10 +99,12 @@ def update_field_metadata(table: DataTable) -> None:
 
 
 def update_table_schema_metadata(table: DataTable) -> None:
-    assert table.do("schema_metadata/update", {"metadata": {"a": "b"}})["metadata"] == {"a": "b"}
-    table.do("schema_metadata/update", {"metadata": {"c": "é"}})
+    assert table.do("schema_metadata/update", {"a": "b"}) == {"a": "b"}
+    given = {"c": "é", "id": "any", "branch": "any", "metadata": "any"}
+    assert table.do("schema_metadata/update", given) == given
     described = table.do("describe", {"load_detailed_metadata": True})
-    assert described["schema"]["metadata"] == {"c": "é"}
+    assert described["schema"]["metadata"] == given
+    assert error(table.ask("schema_metadata/update", {"metadata": {"a": "b"}})) == (400, 13)
 
 
 def get_table_stats(table: DataTable) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +78,30 @@ def _watch(server: PennonProcess, times: int) -> Iterator[int]:
         yield resident(server)
 
 
+def test_an_upload_does_not_make_the_server_grow_however_few_bytes_it_was(
+    wide: tuple[PennonProcess, DataTable],
+) -> None:
+    server, table = wide
+    other = DataTable(table.http).create(pa.table({"id": [0]}))
+    part = pa.table({"id": np.zeros(500_000, dtype=np.int64)})
+    content = stream_of(pa.concat_tables([part] * 200), "zstd")
+    assert len(content) < MEGABYTE
+    before = resident(server)
+    with ThreadPoolExecutor(1) as pool:
+        upload = pool.submit(other.put, "insert", content)
+        peak = max(_watch_until(server, upload.done))
+        assert upload.result()["num_inserted_rows"] == 200 * part.num_rows
+    # All of them at once would be 800 MB.
+    assert peak - before < 400 * MEGABYTE
+
+
+def _watch_until(server: PennonProcess, over: Callable[[], bool]) -> Iterator[int]:
+    while not over():
+        yield resident(server)
+        time.sleep(0.01)
+    yield resident(server)
+
+
 def test_a_client_that_leaves_leaves_no_work_behind(wide: tuple[PennonProcess, DataTable]) -> None:
     server, table = wide
     for _ in range(5):
@@ -95,6 +119,11 @@ def test_nothing_is_read_for_clients_that_left_while_they_waited(start_pennon: S
         with catalog.exclusive(found.id):  # what changes the table waits, on all threads that there are
             changes = [pool.submit(table.do, "delete", {"predicate": "id = 2"}) for _ in range(2)]
             wait_until(lambda: in_flight(http) == 3)
+            # What tells of tables has threads of its own.
+            assert table.do("describe", {"load_detailed_metadata": True})["version"] == 1
+            assert table.versions() == [1]
+            assert table.do("tags/list")["tags"] == {}
+            assert http.get("/v1/namespace/%24/table/list")["tables"] == table.names
             links = [_ask(server, table, b'{"k": 1, "filter": "id = 1"}') for _ in range(5)]
             wait_until(lambda: in_flight(http) == 8)
             for link in links:
@@ -124,12 +153,13 @@ def test_stalled_uploads_do_not_keep_others_from_being_served(start_pennon: Star
     server = start_pennon("--data-threads", "2")
     with RestClient(server.url) as http:
         table = DataTable(http).create(pa.table({"id": [1]}))
+        content = stream_of(pa.table({"id": range(100_000)}))
         host, port = address_of(server)
-        head = f"POST {table.path}/insert HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 1000\r\n\r\n"
-        links = [socket.create_connection((host, port)) for _ in range(4)]
-        for link in links:
-            link.sendall(head.encode())
-        wait_until(lambda: in_flight(http) == 5)
+        head = f"POST {table.path}/insert HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(content)}\r\n\r\n"
+        links = [socket.create_connection((host, port)) for _ in range(8)]
+        for number, link in enumerate(links):  # half of them stall before their rows, the others among these
+            link.sendall(head.encode() + content[: len(content) // 2 * (number % 2)])
+        wait_until(lambda: in_flight(http) == 9)
         assert table.count() == 1
         assert table.query().num_rows == 1
         table.put("insert", pa.table({"id": [2]}))

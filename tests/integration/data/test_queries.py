@@ -82,6 +82,24 @@ def test_several_vectors_are_answered_each_with_its_number(table: DataTable) -> 
     assert pairs == [(0, 2), (0, 3), (1, 49), (1, 50), (2, 96), (2, 97)]
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_an_offset_skips_rows_of_the_answer_to_each_vector(table: DataTable, indexed: bool) -> None:
+    if indexed:
+        table.do("create_index", {"column": "vector", "index_type": "IVF_FLAT", "num_partitions": 1})
+        table.wait_for_index("vector_idx")
+    found = table.query(vector={"multi_vector": [[3.1] * WIDTH, [50.1] * WIDTH]}, k=2, offset=1)
+    assert found["query_index"].to_pylist() == [0, 0, 1, 1]
+    assert found["id"].to_pylist() == [4, 2, 51, 49]
+
+
+def test_rows_of_several_vectors_are_one_answer_to_several(new: DataTable) -> None:
+    rows_of_two = pa.array([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0]]], pa.list_(pa.list_(pa.float32(), 2)))
+    new.create(pa.table({"id": [0, 1], "vectors": rows_of_two}))
+    asked = {"vector": {"multi_vector": [[1.0, 0.0], [0.0, 1.0]]}, "distance_type": "cosine"}
+    assert new.ids(k=2, **asked) == [0, 1]
+    assert new.ids(k=1, offset=1, **asked) == [1]
+
+
 def test_a_vector_column_of_any_name_is_found_when_it_is_the_only_one(new: DataTable) -> None:
     new.create(rows(10).rename_columns(["id", "word", "embedding"]))
     assert new.ids(vector=vector(4), k=1) == [4]
@@ -109,6 +127,60 @@ def test_row_ids_are_returned_and_filtered_by(table: DataTable) -> None:
     assert table.ids(filter="_rowoffset IN (0, 99)") == [0, 99]
 
 
+def test_vectors_of_bits_are_searched_by_how_many_differ(new: DataTable) -> None:
+    vectors = pa.array([[0, 0], [1, 1], [255, 0]], pa.list_(pa.uint8(), 2))
+    new.create(pa.table({"id": [0, 1, 2], "vector": vectors}))
+    found = new.query(vector={"single_vector": [1, 1]}, distance_type="hamming", k=3)
+    assert (found["id"].to_pylist(), found["_distance"].to_pylist()) == ([1, 0, 2], [0.0, 2.0, 8.0])
+
+
+@pytest.fixture
+def graphed(new: DataTable) -> DataTable:
+    """A table whose vectors have an index with graphs."""
+    new.create(rows(100))
+    new.do("create_index", {"column": "vector", "index_type": "IVF_HNSW_SQ", "num_partitions": 1})
+    new.wait_for_index("vector_idx")
+    return new
+
+
+def test_a_search_takes_how_much_of_an_index_to_look_at(graphed: DataTable) -> None:
+    def plan(**options: Any) -> str:
+        return str(graphed.do("explain_plan", {"query": {"vector": vector(3), "k": 4, **options}}))
+
+    assert "k=4," in plan()
+    assert "k=12," in plan(refine_factor=3)
+    assert "minimum_nprobes=7, maximum_nprobes=Some(7)" in plan(nprobes=7)
+    assert "minimum_nprobes=2, maximum_nprobes=Some(9)" in plan(minimum_nprobes=2, maximum_nprobes=9)
+    assert "minimum_nprobes=2, maximum_nprobes=None" in plan(nprobes=2, minimum_nprobes=2, maximum_nprobes=0)
+    too_few = graphed.ask("query", {"vector": vector(3), "k": 4, "ef": 3})
+    assert error(too_few) == (400, 13)
+    assert too_few.json()["error"] == "ef must be greater than or equal to k"
+    assert graphed.query(vector=vector(3), k=4, ef=4).num_rows == 4
+
+
+def test_fields_inside_of_others_are_named_by_their_paths(new: DataTable) -> None:
+    kind = pa.struct({"x": pa.int64(), "d.e": pa.string(), "b`t": pa.int64(), "near": pa.list_(pa.float32(), 2)})
+    inner = [{"x": n, "d.e": f"word{n}", "b`t": -n, "near": [n, n]} for n in range(5)]
+    new.create(pa.table({"id": list(range(5)), "s": pa.array(inner, kind)}))
+    paths = ["s.x", "s.`d.e`", "s.`b``t`"]
+    assert new.query(k=1, offset=3, columns={"column_names": paths}).to_pylist() == [
+        dict(zip(paths, (3, "word3", -3), strict=True))
+    ]
+    assert new.query(k=1, columns={"column_aliases": {"q": "s.`d.e`"}}).to_pylist() == [{"q": "word0"}]
+    assert new.ids(filter="s.`d.e` = 'word2' AND s.`b``t` < 0") == [2]
+    assert new.ids(order_by=[{"column_name": "s.`b``t`"}], columns={"column_names": ["id"]}) == [4, 3, 2, 1, 0]
+    assert new.ids(vector={"single_vector": [4, 4]}, vector_column="s.near", k=1) == [4]
+    for column, kind_of_index in (("s.`d.e`", "FTS"), ("s.`b``t`", "BTREE"), ("s.near", "IVF_FLAT")):
+        new.do("create_index", {"column": column, "index_type": kind_of_index, "name": kind_of_index})
+        new.wait_for_index(kind_of_index)
+    assert {index["columns"][0] for index in new.do("index/list")["indexes"]} == {"s.`d.e`", "s.`b``t`", "s.near"}
+    for query in ({"query": "word1"}, {"query": "word1", "columns": ["s.`d.e`"]}):
+        assert new.ids(full_text_query={"string_query": query}) == [1]
+    missing = new.ask("query", {"k": 1, "columns": {"column_names": ["s.`d.f`"]}})
+    assert error(missing) == (404, 12)
+    assert "'s.`d.f`'. Did you mean 'd.e'?" in missing.json()["error"]
+
+
 def test_filters_apply_before_or_after_the_search(table: DataTable) -> None:
     assert table.ids(vector=vector(10), k=2, filter="id >= 50", prefilter=True) == [50, 51]
     assert table.ids(vector=vector(10), k=2, filter="id >= 50", prefilter=False) == []
@@ -129,8 +201,15 @@ def test_full_text_queries_are_strings_or_structured(table: DataTable) -> None:
         "should": [],
         "must_not": [{"match": {"terms": "red", "column": "word"}}],
     }}}}  # fmt: skip
-    for query in (text, match, phrase, excluded):
+    several = {"structured_query": {"query": {"multi_match": {"match_queries": [{"terms": "green"}]}}}}
+    for query in (text, match, phrase, excluded, several):
         assert sorted(table.ids(full_text_query=query)) == list(range(1, 100, 3))
+    demoted = {"structured_query": {"query": {"boost": {
+        "positive": {"match": {"terms": "green blue"}}, "negative": {"match": {"terms": "green"}},
+    }}}}  # fmt: skip
+    found = table.ids(full_text_query=demoted)
+    assert {number % 3 for number in found[:33]} == {2}
+    assert {number % 3 for number in found[33:]} == {1}
     assert "_score" in table.query(full_text_query=text, k=1).schema.names
 
 

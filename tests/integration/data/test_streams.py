@@ -6,13 +6,13 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
 
 from tests.conftest import StartPennon
+from tests.integration.data.conftest import Stored
 from tests.integration.data.tables import STREAM, DataTable, error, rows, stream_of
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
@@ -155,31 +155,26 @@ def large() -> bytes:
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda function: function.__name__.replace("_", " "))
 def test_a_broken_stream_leaves_no_version_and_no_file(
-    request: pytest.FixtureRequest, table: DataTable, size: str, broken: Callable[[bytes], bytes]
+    request: pytest.FixtureRequest, table: DataTable, stored: Stored, size: str, broken: Callable[[bytes], bytes]
 ) -> None:
     content = broken(request.getfixturevalue(size))
-    before = (table.versions(), table.files(), table.count())
+    before = (table.versions(), stored(table), table.count())
     options = {"on": "id", "when_not_matched_insert_all": "true"}
     assert error(table.send("insert", content)) == (400, 13)
     assert error(table.send("insert", content, mode="overwrite")) == (400, 13)
     assert error(table.send("merge_insert", content, **options)) == (400, 13)
-    assert (table.versions(), table.files(), table.count()) == before
+    assert (table.versions(), stored(table), table.count()) == before
+    assert len(stored(table)) == 1
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda function: function.__name__.replace("_", " "))
 def test_a_table_does_not_come_of_a_broken_stream(
-    request: pytest.FixtureRequest,
-    pennon_server: PennonProcess,
-    new: DataTable,
-    size: str,
-    broken: Callable[[bytes], bytes],
+    request: pytest.FixtureRequest, new: DataTable, stored: Stored, size: str, broken: Callable[[bytes], bytes]
 ) -> None:
-    content = broken(request.getfixturevalue(size))
-    before = data_files(pennon_server)
-    assert error(new.send("create", content)) == (400, 13)
+    assert error(new.send("create", broken(request.getfixturevalue(size)))) == (400, 13)
     assert error(new.ask("describe")) == (404, 4)
-    assert data_files(pennon_server) == before
+    assert stored(new) == set()
     assert new.put("create", rows(3))["version"] == 1
     assert new.count() == 3
 
@@ -187,11 +182,11 @@ def test_a_table_does_not_come_of_a_broken_stream(
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("verb", ["insert", "create", "merge_insert"])
 def test_a_connection_that_ends_in_the_middle_leaves_nothing(
-    request: pytest.FixtureRequest, pennon_server: PennonProcess, table: DataTable, size: str, verb: str
+    request: pytest.FixtureRequest, pennon_server: PennonProcess, table: DataTable, stored: Stored, size: str, verb: str
 ) -> None:
     content: bytes = request.getfixturevalue(size)
     target = DataTable(table.http) if verb == "create" else table
-    before = (table.versions(), data_files(pennon_server))
+    before = (table.versions(), stored(target))
     host, port = address_of(pennon_server)
     query = "?delimiter=%24&on=id&when_not_matched_insert_all=true"
     head = f"POST {target.path}/{verb}{query} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: {STREAM}\r\n"
@@ -201,7 +196,7 @@ def test_a_connection_that_ends_in_the_middle_leaves_nothing(
             part = content[: len(content) * 2 // 3]
             link.sendall(part if "length" in form else f"{len(part):x}\r\n".encode() + part + b"\r\n")
     wait_until(lambda: in_flight(table.http) == 1)
-    assert (table.versions(), data_files(pennon_server)) == before
+    assert (table.versions(), stored(target)) == before
     if verb == "create":
         assert error(target.ask("describe")) == (404, 4)
 
@@ -293,8 +288,3 @@ def address_of(server: PennonProcess) -> tuple[str, int]:
     assert host is not None
     assert port is not None
     return host, port
-
-
-def data_files(server: PennonProcess) -> set[Path]:
-    """Return the data files of all tables of a server."""
-    return set(server.directory.rglob("data/*"))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.remote.conftest import connect
 from tests.integration.data.arrow_types import CHANGED, COLUMNS, EVERY, NAMES, RARE, name_of, table_of, wide_table
+from tests.integration.data.conftest import Stored
 from tests.integration.data.tables import DataTable, error, stream_of
 from tests.support.server import PennonProcess
 
@@ -246,12 +247,12 @@ def test_blobs_survive_beside_other_columns(new: DataTable) -> None:
     assert contents_of(new, "column") == CONTENTS
 
 
-def test_blobs_of_parts_that_are_replaced_or_given_up_leave_nothing(new: DataTable) -> None:
+def test_blobs_of_parts_that_are_replaced_or_given_up_leave_nothing(new: DataTable, stored: Stored) -> None:
     new.create(blobs())
-    files = new.files()
+    files = stored(new)
     upload = {"upload_id": new.do("multipart_write/create")["upload_id"]}
     for _ in range(2):
         new.put("insert", blobs(), **upload, upload_part_id="a")
-    assert len(new.files() - files) == len(files)
+    assert len(stored(new) - files) == len(files)
     new.do("multipart_write/abort", **upload)
-    assert new.files() == files
+    assert stored(new) == files

@@ -1,15 +1,19 @@
-"""What a client sends along with a change is found in the transaction of the change."""
+"""What a client sends along with a change is found in its transaction, in the log, and with the job it submits."""
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.rest.samples import Home, stream
+from pennon.catalog import jobs, open_database
+from tests.integration.rest.samples import SAMPLES, Home, stream
 
 if TYPE_CHECKING:
     from tests.integration.rest.wire import Wire
+    from tests.support.server import PennonProcess
 
 
 def properties_of(wire: Wire, transaction: str) -> Any:
@@ -45,7 +49,8 @@ def test_headers_and_body_are_recorded(home: Home) -> None:
 
 def test_secrets_are_not_recorded(home: Home) -> None:
     headers = {"x-api-key": "hush-1", "authorization": "Bearer hush-2", "proxy-authorization": "hush-3"}
-    body = {"identity": {"api_key": "hush-4", "auth_token": "hush-5"}}
+    body: dict[str, Any] = {"identity": {"api_key": "hush-4", "auth_token": "hush-5"}}
+    body["context"] = {"header.Authorization": "Bearer hush-6"}  # as Lance's clients repeat the header
     answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", body, headers)
     assert "hush" not in str(properties_of(home.wire, answer.json["transaction_id"]))
 
@@ -73,6 +78,33 @@ def test_every_change_of_the_catalog_records_it(home: Home) -> None:
         transaction = answer.json["transaction_id"]
         transaction = transaction[0] if isinstance(transaction, list) else transaction
         assert properties_of(home.wire, transaction)["context.who"] == "ada", path
+
+
+def test_it_stands_in_the_log_on_the_line_of_the_change(home: Home, pennon_server: PennonProcess) -> None:
+    headers = {"x-lance-ctx-trace_id": "abc123", "x-team": "blue", "x-request-id": home.name}
+    body = {"context": {"note": "two\nlines"}, "identity": {"api_key": "hush"}}
+    assert home.wire.post(f"/v1/table/{home.name}%24t/declare", body, headers).status == 200
+    (line,) = (line for line in pennon_server.stderr.splitlines() if f"(request {home.name})" in line)
+    told = json.loads(line[line.index("{") :])
+    assert told == {"note": "two\nlines", "trace_id": "abc123", "header.x-team": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"),
+    [
+        ("AlterTableBackfillColumns", "/v1/table/{id}/backfill_column"),
+        ("RefreshMaterializedView", "/v1/materialized_view/{id}/refresh"),
+    ],
+)
+def test_it_goes_with_the_job_that_is_submitted(home: Home, operation: str, path: str) -> None:
+    sample = SAMPLES[operation](home.fill())
+    headers = {"x-lance-ctx-trace_id": "abc123", "x-team": "blue"}
+    answer = home.wire.post(path.replace("{id}", sample.identifier), sample.body, headers)
+    assert answer.status == 202
+    with closing(open_database(f"sqlite:///{home.directory / '.pennon' / 'catalog.db'}")) as database:
+        job = database.read(lambda connection: jobs.find(connection, answer.json["job_id"]))
+    assert job is not None
+    assert job.context == {"trace_id": "abc123", "header.x-team": "blue"}
 
 
 @pytest.mark.parametrize("value", ["ümläut", "x" * 3000, "a\tb"])

@@ -92,6 +92,7 @@ class TestStopping:
             assert wire.get("/healthz").status == 200
             os.kill(server.pid, signal.SIGINT)
             assert server.stop() == 0
+        assert server.stdout == f"Pennon is listening on {server.url}\n"
         assert "Traceback" not in server.stderr
 
 
@@ -114,6 +115,9 @@ class TestStarting:
 
     def test_a_setting_that_is_wrong_is_an_error_that_names_it(self, tmp_path: Path) -> None:
         self.fails(PennonProcess(tmp_path, env={"PENNON_THREADS": "0"}), "'threads'")
+
+    def test_storage_that_cannot_be_used_is_an_error_of_one_line(self, tmp_path: Path) -> None:
+        self.fails(PennonProcess(tmp_path, "--root", "az://container", "--processes", "2"), "Account must be specified")
 
     def test_a_catalog_of_a_newer_pennon_is_refused(self, tmp_path: Path) -> None:
         with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:

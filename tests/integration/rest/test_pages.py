@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +15,29 @@ from pennon.server.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from tests.integration.rest.wire import Wire
+    from tests.support.rest import RestClient
+    from tests.support.server import PennonProcess
 
 
 class TestHealth:
     def test_it_says_that_it_lives_and_is_ready(self, wire: Wire) -> None:
         assert wire.get("/healthz").json == {"status": "ok", "version": __version__}
         assert wire.get("/readyz").json == {"status": "ready", "schema_version": latest_version()}
+
+    def test_it_is_not_ready_while_the_catalog_has_another_schema(
+        self, http: RestClient, pennon_server: PennonProcess
+    ) -> None:
+        with closing(sqlite3.connect(pennon_server.directory / ".pennon" / "catalog.db")) as catalog:
+            try:
+                with catalog:
+                    catalog.execute("UPDATE pennon_schema SET version = version + 1")
+                answer = http.raw.get("/readyz")
+            finally:
+                with catalog:
+                    catalog.execute("UPDATE pennon_schema SET version = ?", (latest_version(),))
+        assert answer.status_code == 503
+        assert answer.json() == {"status": "not ready", "schema_version": latest_version() + 1}
+        assert http.raw.get("/readyz").status_code == 200
 
     @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/metrics"])
     def test_the_head_alone_can_be_asked_for(self, wire: Wire, path: str) -> None:

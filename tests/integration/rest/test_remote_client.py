@@ -75,6 +75,19 @@ class TestDescribing:
         plain = home.wire.post(f"/v1/table/{home.name}$t/describe?delimiter=%24")
         assert "schema" not in plain.json
 
+    def test_what_the_server_can_do_is_told_wherever_the_client_looks_for_it(self, home: Home) -> None:
+        home.fill()
+        made = home.wire.post(f"/v1/table/{home.name}$made/create/", stream(), STREAM)
+        location = home.wire.send("POST", f"/v1/table/{home.name}$made/describe/", b"").json["location"]
+        told = [
+            made,
+            home.wire.send("POST", f"/v1/table/{home.name}$t/describe/", b""),
+            home.wire.post(f"/v1/table/{home.name}$copy/clone", {"source_location": location}),
+            home.wire.get("/v1/table/"),
+            home.wire.get(f"/v1/namespace/{home.name}/table/list"),
+        ]
+        assert [(answer.status, answer.headers["phalanx-version"]) for answer in told] == [(200, "0.5.0")] * 5
+
     def test_a_declared_table_has_version_0_and_no_fields(self, home: Home) -> None:
         home.ask("table", home.other("d"), "declare")
         answer = home.wire.send("POST", f"/v1/table/{home.name}$d/describe/", b"").json

@@ -119,6 +119,7 @@ def test_a_schema_that_is_not_ours_is_said(
     monkeypatch.setattr(doctor, "schema_version", lambda _: version)
     found = doctor.check_database(patient)
     assert (found.status, fix in (found.fix or "")) == (status, True)
+    assert doctor.check_keys(patient).status == "WARN"
 
 
 def test_a_file_that_is_no_database_fails(settings: Settings) -> None:

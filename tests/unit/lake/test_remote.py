@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from lance_namespace.errors import InvalidInputError
 
 from pennon.lake.places import Places
 from pennon.lake.remote import RemoteFolder, split_options
@@ -53,3 +54,19 @@ def test_a_root_on_another_cloud_is_opened(root: str, options: dict[str, str]) -
     opened = places.folder(f"{root}/teas.lance")
     assert isinstance(opened, RemoteFolder)
     assert (opened.location, opened.store_path) == (f"{root}/teas.lance", "lake/teas.lance")
+
+
+@pytest.mark.parametrize(
+    ("root", "options", "said"),
+    [
+        ("az://container/lake", {}, "Account must be specified"),
+        ("s3://bucket/lake", {"aws_skip_signature": "maybe"}, '"maybe" as boolean'),
+        ("gs://bucket/lake", {"google_service_account": "/nowhere.json"}, "/nowhere.json"),
+        ("s3://bucket:port/lake", {}, "port"),
+    ],
+)
+def test_what_is_wrong_with_the_settings_of_a_root_is_one_line(root: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Places(root, options)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -19,7 +19,13 @@ def test_a_header_wins_over_the_body() -> None:
 
 def test_what_is_secret_or_of_the_wire_is_left_out() -> None:
     names = ["authorization", "x-api-key", "cookie", "host", "user-agent", "content-length", "x-request-id", "accept"]
+    names += ["Proxy-Authorization", "x-amz-security-token", "X-Auth-Token", "x-access-key", "client_secret"]
     assert context_of(exchange(headers=dict.fromkeys(names, "hush")), {}) == {}
+    stated = {f"header.{name}": "hush" for name in names}
+    assert context_of(exchange(), {"context": {**stated, "header.x-team": "blue", "token_count": "7"}}) == {
+        "header.x-team": "blue",
+        "token_count": "7",
+    }
 
 
 def test_what_is_no_map_of_texts_is_left_out() -> None:
