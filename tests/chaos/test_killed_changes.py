@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,6 @@ from tests.support.rest import RestClient
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.chaos.conftest import FindMortal
 
 on_each_catalog = pytest.mark.parametrize("kind", [SQLITE, POSTGRESQL])
@@ -78,7 +77,10 @@ def test_a_dropped_table_is_gone_with_its_files_and_its_name_is_free(
     table = server.table(*identifier)
     table.write(rows(5), "create")
     table.check(version=1, ids=range(5))
-    if table.location != location:
+    assert table.location != location
+    if root:
+        wait_until(lambda: Path(location).resolve() == Path(table.location).resolve(), "its name leads to the new one")
+    else:
         wait_until(lambda: server.lake.is_empty(location), "the files of the dropped table are gone")
     wait_until(lambda: not trash_of(server), "nothing is left in the trash")
     table.check(version=1, ids=range(5))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pennon.catalog import tables
+from pennon.lake.layout import TABLE_SUFFIX
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
@@ -29,6 +30,14 @@ def link(database: Database, places: Places, table: Table) -> None:
         return  # to the same table, or a folder of LanceDB's own
     except OSError:
         logger.warning("LanceDB will not find table %s in the folder: it cannot have a link", table.name, exc_info=True)
+
+
+def link_namesake(database: Database, places: Places, location: str) -> None:
+    """Let a location that has become free lead to the table that has its name by now."""
+    name = Path(location).name.removesuffix(TABLE_SUFFIX)
+    found = database.read(lambda connection: tables.find(connection, (name,)))
+    if found is not None and not found.declared:
+        link(database, places, found)
 
 
 def unlink(places: Places, location: str) -> None:

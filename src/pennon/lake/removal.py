@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import ServiceUnavailableError
 
 from pennon.catalog import dropped_places, garbage
-from pennon.lake.links import unlink
+from pennon.lake.links import link_namesake, unlink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,6 +54,8 @@ class Removal:
                 logger.exception("the files of a dropped table at %s cannot be removed; that is tried again", location)
             else:
                 self._database.write(partial(garbage.remove, location=location))
+                if self._places.is_shown_by_root(location):
+                    link_namesake(self._database, self._places, location)
 
     def hold(self, table: Table) -> Callable[[], None]:
         """Keep the files of a table while it is read, also when it is dropped; return what lets go of them."""
