@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 STREAM_TYPE = b"application/vnd.apache.arrow.stream"
 FILE_TYPE = b"application/vnd.apache.arrow.file"
 _PIECE_BYTES = 1024 * 1024
+#: An answer that is the only large one can afford larger pieces: handing one over takes as long whatever its size.
+_ALONE_BYTES = 4 * 1024 * 1024
 _PIECE_SECONDS = 0.05
 #: Arrow's defaults; left out, they are looked for in the environment by every answer.
 _OPTIONS = pa.ipc.IpcWriteOptions()
@@ -133,6 +135,9 @@ class _Sink:
         return content
 
 
+_under_way: weakref.WeakSet[Outgoing] = weakref.WeakSet()
+
+
 class Outgoing:
     """An answer of batches as bytes: pieces worth sending, the first of them made at once."""
 
@@ -152,6 +157,7 @@ class Outgoing:
             self._write(batches)
             self.first: bytes = whole.getvalue().to_pybytes()
         else:
+            _under_way.add(self)
             if answer.hold is not None:
                 self._let_go = weakref.finalize(self, answer.hold())
             self._sink = _Sink()
@@ -171,9 +177,9 @@ class Outgoing:
     def _read_batches(self) -> list[Any]:
         """Return the batches of the next piece: many small ones, but none that keeps its client waiting for long."""
         deadline = time.monotonic() + _PIECE_SECONDS
-        batches, size = [], 0
+        batches, size, enough = [], 0, _ALONE_BYTES if len(_under_way) == 1 else _PIECE_BYTES
         with typed_errors():
-            while size < _PIECE_BYTES and time.monotonic() <= deadline:
+            while size < enough and time.monotonic() <= deadline:
                 batch = next(self._reader, None)
                 if batch is None:
                     self.ended = True

@@ -45,7 +45,9 @@ def test_a_scan_goes_on_when_another_server_drops_its_table(
         assert sorted(found["id"].to_pylist()) == list(range(FRAGMENTS * ROWS))
         again = DataTable(dropper, *table.names).create(fragment(0))
         assert again.count() == ROWS
-    # Nobody reads it any more: who looks for what is left over removes it.
+        new_place = Path(again.do("describe")["location"])
+    assert not place.is_symlink()
+    # Nobody reads it any more: who looks for what is left over removes it, and lets its name lead to the new table.
     namespace = PennonNamespace(directory=str(tmp_path / "other"), database=catalog_url, root=str(tmp_path / "lake"))
     namespace.tidy()
-    assert not place.exists()
+    assert place.resolve() == new_place.resolve() != place
