@@ -63,7 +63,6 @@ class Exchange:
         #: The id the client gave the request, or a new one.
         self.request_id = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         self._query_string: bytes = scope["query_string"]
-        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._first: MutableMapping[str, Any] | None = None
         #: Whether the head of an answer was sent.
         self.started = False
@@ -77,8 +76,8 @@ class Exchange:
         return _parse_query(self._query_string)
 
     def essence(self, body: bytes) -> Hashable:
-        """Return all that makes one request differ from another."""
-        return (self.method, self.raw_path, self._query_string, body, *self._raw_headers)
+        """Return all that makes one request differ from another; the order of its headers does not."""
+        return self.method, self.raw_path, self._query_string, body, frozenset(self.headers.items())
 
     @property
     def query_string(self) -> str:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 
-from pennon.catalog import keys, open_database
-from pennon.catalog.schema import migrate
+from pennon.catalog import keys
 from pennon.core.caller import EVERYTHING, Role
 from pennon.core.clock import now_millis
 from pennon.server.authentication import Authenticator
 from tests.unit.server.exchanges import exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pennon.catalog import Database
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_database(f"sqlite:///{tmp_path / 'catalog.db'}")
-    migrate(opened)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
