@@ -14,6 +14,7 @@ from pennon.catalog.tables import DISCOVERED, Table
 from pennon.core.identifiers import ROOT, check_name, new_id
 from pennon.lake.history import stored_versions
 from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TABLE_SUFFIX
+from pennon.lake.links import is_link
 from pennon.lake.places import check_address
 
 if TYPE_CHECKING:
@@ -89,17 +90,15 @@ class Discovery:
 
     def _scan(self) -> bool:
         """Add and remove tables; false when a folder may yet become a table without a change to the root."""
-        folders = {
-            name.removesuffix(TABLE_SUFFIX)
+        root = self._places.root_location
+        places = {
+            f"{root}/{name}": name.removesuffix(TABLE_SUFFIX)
             for name in self._places.root.folders()
             if name.endswith(TABLE_SUFFIX) and name != TABLE_SUFFIX
         }
         known = self._database.read(lambda connection: tables.in_namespace(connection, ROOT))
-        taken = {table.location for table in known} | {
-            f"{self._places.root_location}/{table.name}{TABLE_SUFFIX}" for table in known
-        }
-        places = {f"{self._places.root_location}/{name}{TABLE_SUFFIX}": name for name in folders}
-        new = [name for place, name in places.items() if place not in taken and not self._places.is_link(place)]
+        taken = {table.location for table in known} | {f"{root}/{table.name}{TABLE_SUFFIX}" for table in known}
+        new = [name for place, name in places.items() if place not in taken and not is_link(self._places, place)]
         found = [table for table in map(self._inspect, new) if table is not None]
         gone = [table for table in known if table.origin == DISCOVERED and table.location not in places]
         reserved = [table for table in known if table.origin == DISCOVERED and table.declared]
@@ -130,7 +129,7 @@ class Discovery:
         except InvalidInputError:
             return None
         folder = self._places.folder(location)
-        if folder.stat(DEREGISTERED_MARKER) is not None or self._places.is_link(location):
+        if folder.stat(DEREGISTERED_MARKER) is not None or is_link(self._places, location):
             return None
         written = bool(stored_versions(folder, "", ""))
         if not written and folder.stat(RESERVED_MARKER) is None:

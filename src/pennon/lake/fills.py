@@ -236,13 +236,16 @@ class Ledger:
 
 def _former_fills(dataset: Any, branch: str, known: list[Fill]) -> list[tuple[int, FragmentFill]]:
     """Return what a branch knows of its fragments, after what those it comes from knew of theirs when it began."""
-    found = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == branch]
+
+    def known_to(name: str) -> list[tuple[int, FragmentFill]]:
+        return [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == name]
+
+    found = known_to(branch)
     branches = dataset.branches.list() if branch else {}
     until = dataset.version
     while branch in branches:
         until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
-        older = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == branch]
-        found = [*((fragment_id, fill.until(until)) for fragment_id, fill in older), *found]
+        found = [*((fragment_id, fill.until(until)) for fragment_id, fill in known_to(branch)), *found]
     return found
 
 

@@ -43,5 +43,19 @@ def link_namesake(database: Database, places: Places, location: str) -> None:
 def unlink(places: Places, location: str) -> None:
     """Let a name not lead to a location any more, whose files are about to go."""
     place = places.link_to(location)
-    if place is not None and Path(place).is_symlink() and Path(place).readlink() == Path(Path(location).name):
+    if place is not None and _target_of(place) == location:
         Path(place).unlink(missing_ok=True)
+
+
+def is_link(places: Places, location: str) -> bool:
+    """Tell whether a location in the root only leads to a table that has a folder of its own."""
+    target = None if "://" in location else _target_of(location)
+    return target is not None and places.link_to(target) == location
+
+
+def _target_of(place: str) -> str | None:
+    """Return where a link leads to; none of what is no link."""
+    try:
+        return str(Path(place).parent / Path(place).readlink())
+    except OSError:
+        return None

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -73,10 +72,6 @@ class Places:
         """Return a folder in the root that no other incarnation of any table has."""
         readable = "$".join(_UNSAFE.sub("_", part) for part in identifier)
         return f"{self.root_location}/{table_id[-_ID_DIGITS:]}_{readable[:_MAX_READABLE]}"
-
-    def is_link(self, location: str) -> bool:
-        """Tell whether a location in the root only leads to a table that has a folder of its own."""
-        return "://" not in location and location == self.link_to(_target_of(location) or "")
 
     def link_to(self, location: str) -> str | None:
         """Return where LanceDB looks for a table of the root, on a disk, that has a folder of its own."""
@@ -173,14 +168,6 @@ def open_folder(location: str, options: Mapping[str, str]) -> Folder:
     from pennon.lake.remote import RemoteFolder
 
     return RemoteFolder(location, options)
-
-
-def _target_of(location: str) -> str | None:
-    """Return where a link leads to; none of what is no link."""
-    try:
-        return str(Path(location).parent / Path(location).readlink())
-    except OSError:
-        return None
 
 
 def _normal_root(root: str) -> str:

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
 
 import pyarrow as pa
 
 _SLICE_BYTES = 2 * 1024 * 1024
-#: A scan that is the only one can afford larger slices, of which fewer have to be begun.
-_ALONE_BYTES = 4 * 1024 * 1024
 _FIRST_ROWS = 1024
 _MOST_ROWS = 1024 * 1024
 
 #: Reads rows from an offset on, at most so many, as a reader of batches.
 Scan = Callable[[int, int], Any]
-
-
-_under_way: WeakSet[Slices] = WeakSet()
 
 
 class Slices:
@@ -33,7 +27,6 @@ class Slices:
         self._offset = offset
         self._left = limit
         self._rows = _FIRST_ROWS
-        _under_way.add(self)
         self._reader = self._open()
         self.schema: pa.Schema = self._reader.schema
 
@@ -49,8 +42,7 @@ class Slices:
                 return batch
             if self._seen < self._asked or self._left == 0:
                 raise StopIteration
-            size = _ALONE_BYTES if len(_under_way) == 1 else _SLICE_BYTES
-            self._rows = min(max(size * self._seen // max(self._bytes, 1), 1), _MOST_ROWS, 8 * self._rows)
+            self._rows = min(max(_SLICE_BYTES * self._seen // max(self._bytes, 1), 1), _MOST_ROWS, 8 * self._rows)
             self._reader = self._open()
 
     def _open(self) -> Any:

@@ -256,12 +256,15 @@ class TableOperations(DependentOperations):
         taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
         if taken:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
-        inner = self._read(lambda connection: tables.find_inside(connection, place))
-        in_use = owner is not None or inner is not None or not places.folder(place).is_empty()
-        in_use = in_use or self._read(partial(self._is_held, place=place))
+        in_use = owner is not None or self._read(partial(self._is_used, place=place))
+        in_use = in_use or not places.folder(place).is_empty()
         if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
             return places.own_location(identifier, fresh)
         return place
+
+    def _is_used(self, connection: Connection, place: str) -> bool:
+        """Tell whether a table is inside a place, or writers may still hold one that was there."""
+        return tables.find_inside(connection, place) is not None or self._is_held(connection, place)
 
     def _is_held(self, connection: Connection, place: str) -> bool:
         """Tell whether writers may still hold an earlier table at the place that a name gives to one."""
