@@ -11,14 +11,19 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from pennon.cli.output import note
+from pennon.core.errors import suggest
 from pennon.core.settings import ENV_PREFIX, Settings, SettingsError, load_settings
+
+#: Variables that commands heed beside those of settings.
+_OTHER_VARIABLES = ("api_key", "config", "profile", "url")
 
 #: Settings that commands other than ``serve`` need to find the catalog and the tables.
 PLACE_SETTINGS = ("database", "root", "storage_options")
 
 #: Under which headings the help of a command with all settings shows them.
 PANELS: dict[str, tuple[str, ...]] = {
-    "Address": ("host", "port", "processes", "insecure", "keep_alive_seconds", "shutdown_seconds"),
+    "Address": ("host", "port", "processes", "insecure", "keep_alive_seconds", "stall_seconds", "shutdown_seconds"),
     "Catalog and storage": (
         *("database", "database_pool_size", "root", "storage_options", "vend_credentials", "allowed_locations"),
         *("manage_registered", "recreate_apart", "discover", "discover_seconds"),
@@ -75,6 +80,7 @@ def with_settings(
             config = values.pop("config", None)
             if config is not None:
                 os.environ[f"{ENV_PREFIX}CONFIG"] = str(config)
+            _tell_misspelt()
             given = {name: _value(name, values.pop(name)) for name in (*chosen, "directory")}
             return command(load_settings(**given), **values)
 
@@ -84,6 +90,15 @@ def with_settings(
         return run
 
     return decorate
+
+
+def _tell_misspelt() -> None:
+    """Name variables that are nearly those of settings; what else begins like ours may belong to others."""
+    known = {*Settings.model_fields, *_OTHER_VARIABLES}
+    found = {name.removeprefix(ENV_PREFIX).lower() for name in os.environ if name.startswith(ENV_PREFIX)}
+    for name in sorted(found - known):
+        if meant := suggest(name, known):
+            note(f"{ENV_PREFIX}{name.upper()} is ignored: there is no setting {name!r}.{meant}")
 
 
 def _directory(form: Literal["argument", "option"]) -> inspect.Parameter:

@@ -7,6 +7,7 @@ The first of these that names a setting wins: a flag, ``PENNON_<NAME>``, the fil
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -44,7 +45,9 @@ class ClusterSettings(BaseModel):
 class Settings(BaseSettings):
     """What a Pennon process is told before it starts."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, allow_inf_nan=False
+    )
 
     directory: Path = Field(
         Path("pennon-data"), description="Folder of the embedded catalog and, without --root, of the tables."
@@ -123,7 +126,12 @@ class Settings(BaseSettings):
     shutdown_seconds: float = Field(
         10.0, gt=0, description="Time given to requests under way when the server is told to stop."
     )
-    keep_alive_seconds: int = Field(75, ge=1, description="Time an idle connection is kept open.")
+    keep_alive_seconds: int = Field(
+        75, ge=1, description="Time a connection is kept open on which no request comes, or none with all its headers."
+    )
+    stall_seconds: float = Field(
+        300.0, ge=1, description="Time for which a client may stop sending a body, or reading an answer."
+    )
     spark_master: str = Field(
         "local[*,4]",
         description="Spark that runs jobs: a master (local[CORES,ATTEMPTS], spark://…, yarn, k8s://…) or a Spark "
@@ -186,6 +194,14 @@ class Settings(BaseSettings):
         "info", description="Least severe log line that is written."
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")
+
+    @field_validator("host")
+    @classmethod
+    def _is_a_host_alone(cls, host: str) -> str:
+        plain = host.removeprefix("[").removesuffix("]")  # as addresses with a port have IPv6
+        if not plain or "/" in plain or plain.count(":") == 1:
+            raise ValueError("name a host or an address alone, such as 127.0.0.1 or ::1; --port names the port")
+        return plain
 
     @field_validator("database", "root")
     @classmethod
@@ -260,6 +276,8 @@ def load_settings(**flags: Any) -> Settings:
         said = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"The setting {name!r} is wrong: {said}.") from error
     except SourceError as error:
-        raise SettingsError(f"{error}: maps and lists are written as JSON.") from error
+        field = re.search(r'field "(\w+)"', str(error))
+        whose = f"The setting {field[1]!r}" if field else "A setting"
+        raise SettingsError(f"{whose} is not valid JSON, which maps and lists are written as.") from error
     except ValueError as error:
         raise SettingsError(str(error)) from error

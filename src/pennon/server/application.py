@@ -37,6 +37,8 @@ class Application:
     def __init__(self, namespace: PennonNamespace) -> None:
         self._namespace = namespace
         self._house = namespace.house
+        #: How long a client is waited for that stops in the middle of a request, or of reading its answer.
+        self.stall_seconds = namespace.house.settings.stall_seconds
         self._handler = Handler(namespace)
         self._metrics = Metrics()
         self._router: Router[Operation | str | Page] = Router()
@@ -48,8 +50,6 @@ class Application:
             await self._live(receive, send)
         elif scope["type"] == "http":
             await self._serve(Exchange(scope, receive, send))
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
 
     def notice_arrival(self) -> None:
         """Take note that bytes of a request came in: from now on nothing older than it may be answered."""

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -48,6 +48,8 @@ _FEATURES: Headers = ((b"phalanx-version", b"0.5.0"),)
 _SAY_FEATURES = frozenset({"ListTables", "ListAllTables", "DescribeTable", "CreateTable", "CloneTable"})
 _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
+#: The largest body that is looked into for who calls: whoever sends more says so in the headers.
+_STRANGERS_BYTES = 1024 * 1024
 #: What is read of a body before a thread starts to work on it.
 _HEAD_START_BYTES = 64 * 1024
 #: What runs on the event loop must not take longer than this as a rule, of which each time counts for a tenth, and none
@@ -110,6 +112,8 @@ class Handler:
         if recalled is not None:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
+        if len(raw) > _STRANGERS_BYTES:
+            await self._recognise(exchange, {})
         body = parse_body(raw) if operation.whole is None else {operation.whole: parse_body(raw)}
         principal = await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
@@ -267,17 +271,21 @@ class Handler:
 
         The work starts once there is something to read: a client that sends nothing holds no thread.
         """
+        queued: Future[Result] | None = None
         work: asyncio.Future[Result] | None = None
         size, failure = 0, None
         try:
             async for chunk in request.exchange.chunks(self._largest_upload):
-                if work is not None and work.done():
-                    break
                 if request.fingerprint is not None:
                     request.fingerprint.add(chunk)
+                if work is not None and work.done():
+                    if request.fingerprint is None or work.exception() is not None:
+                        break
+                    continue  # all of it is what the request is known by when it is repeated
                 size += len(chunk)
                 if work is None and size > _HEAD_START_BYTES:
-                    work = asyncio.ensure_future(_run_on(self._uploads, run))
+                    queued = _submit(self._uploads, run)
+                    work = asyncio.wrap_future(queued)
                     work.add_done_callback(lambda _: pipe.abandon())
                 await pipe.feed(chunk)
         except (ClientGoneError, BodyTooLargeError) as error:
@@ -285,6 +293,8 @@ class Handler:
         except asyncio.CancelledError:
             pipe.end(cut_off())  # or its reader would wait for ever, and keep the process from ending
             raise
+        if queued is not None and queued.cancel():
+            work = None  # no thread was free; what is here whole need not wait for slow clients, which hold them
         if work is None and failure is not None:
             raise failure
         pipe.end(failure)
@@ -372,9 +382,12 @@ class Handler:
         logger.info("%s %s by %s (request %s)%s", request.operation.id, name, caller, request_id, told)
 
 
+def _submit(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Future[Result]:
+    return pool.submit(contextvars.copy_context().run, work)
+
+
 async def _run_on(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(pool, context.run, work)
+    return await asyncio.wrap_future(_submit(pool, work))
 
 
 def _headers_of(operation: Operation) -> Headers:

@@ -1,4 +1,4 @@
-"""Answers given again: to a request that is the same in all it says, while nothing they tell of has changed."""
+"""Answers given again: to a request that is the same in all that counts, while nothing they tell of has changed."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import ipaddress
 import logging
@@ -45,8 +46,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     except OSError as error:
         if bound is not None:
             bound.close()
+        wrong = "port" if error.errno in {errno.EADDRINUSE, errno.EACCES} else "host"
         raise SettingsError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port."
+            f"Cannot listen on {address_of(host, port)}: {error.strerror}. Choose another {wrong} with --{wrong}."
         ) from error
     return bound
 
@@ -90,6 +92,7 @@ def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None
         Application(namespace),
         loop="uvloop",
         http=Protocol,
+        ws="none",  # whatever is installed
         lifespan="on",
         log_config=None,
         access_log=False,

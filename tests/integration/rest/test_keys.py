@@ -106,6 +106,12 @@ class TestEntrance:
         wrong_header = guarded.wire.post(path, {"identity": {"api_key": reader}}, {"x-api-key": "wrong"})
         assert wrong_header.outcome == (401, 16)
 
+    def test_a_large_body_is_not_looked_into_for_a_key(self, guarded: Guarded, reader: str) -> None:
+        path = "/v1/table/a%24t/exists"
+        large = {"identity": {"api_key": reader}, "context": {"note": "x" * 2**20}}
+        assert guarded.wire.post(path, large).outcome == (401, 16)
+        assert guarded.wire.post(path, large, {"x-api-key": reader}).status == 200
+
     def test_a_revoked_key_opens_nothing_at_once(self, guarded: Guarded) -> None:
         key = guarded.key("to be revoked", Role.ADMIN)
         for _ in range(5):

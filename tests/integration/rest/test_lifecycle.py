@@ -111,7 +111,7 @@ class TestStarting:
             taken.listen()
             server = PennonProcess(tmp_path)
             server._port = taken.getsockname()[1]
-            self.fails(server, "Cannot listen on 127.0.0.1:")
+            self.fails(server, "Cannot listen on http://127.0.0.1:")
 
     def test_a_setting_that_is_wrong_is_an_error_that_names_it(self, tmp_path: Path) -> None:
         self.fails(PennonProcess(tmp_path, env={"PENNON_THREADS": "0"}), "'threads'")

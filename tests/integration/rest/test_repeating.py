@@ -129,6 +129,15 @@ def test_what_leaves_no_transaction_is_repeated_too(home: Home, key: dict[str, s
     assert home.wire.post(path, {}).json != first.json
 
 
+def test_a_body_that_nobody_had_to_read_is_known_again(home: Home, key: dict[str, str]) -> None:
+    home.fill()
+    path = f"/v1/table/{home.name}%24t/create?mode=exist_ok"
+    large = stream(rows(400_000))
+    first, again = (home.wire.post(path, large, {**key, **STREAM}) for _ in range(2))
+    assert (first.status, again.status, again.json) == (200, 200, first.json)
+    assert again.headers["idempotency-replayed"] == "true"
+
+
 def test_headers_and_every_parameter_belong_to_a_request(home: Home) -> None:
     home.fill()
     path = f"/v1/table/{home.name}%24t"

@@ -72,6 +72,14 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     assert (found.port, found.host, found.threads) == (1, "127.0.0.2", 3)
 
 
+def test_a_misspelt_variable_is_told_and_those_of_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PENNON_DATABSE", "PENNON_SERVICE_HOST", "PENNON_URL"):
+        monkeypatch.setenv(name, "x")
+    said = CliRunner().invoke(command()[0], []).stderr
+    assert [line.split()[0] for line in said.splitlines()] == ["PENNON_DATABSE"]
+    assert "Did you mean 'database'?" in said
+
+
 def test_collections_are_written_as_json() -> None:
     found = settings_of(command(), "--storage-options", '{"region": "x"}', "--allowed-locations", '["/a", "/b"]')
     assert found.storage_options == {"region": "x"}
@@ -87,7 +95,7 @@ def test_what_is_not_json_is_shown_how_to_be_written() -> None:
 
 
 def test_brackets_mean_json_only_where_a_collection_is_wanted() -> None:
-    assert settings_of(command(), "--host", "[::1]").host == "[::1]"
+    assert settings_of(command(), "--host", "[::1]").host == "::1"
 
 
 def test_a_switch_can_be_turned_off() -> None:

@@ -59,6 +59,11 @@ class TestPrecedence:
         assert load_settings().port == 2333
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_host_may_be_written_as_addresses_have_it(host: str) -> None:
+    assert load_settings(host=host).host == "::1"
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("setting", "value"),
@@ -69,10 +74,15 @@ class TestErrors:
             ("page_limit", 0),
             ("log_level", "loud"),
             ("discover_seconds", -1),
+            ("job_days", "inf"),
+            ("idempotency_hours", "nan"),
             ("shutdown_seconds", 0),
             ("max_json_bytes", 1),
             ("database_pool_size", 0),
             ("allowed_locations", "not a list"),
+            ("host", ""),
+            ("host", "http://127.0.0.1"),
+            ("host", "127.0.0.1:8080"),
             ("database", "postgresql://[bad"),
             ("root", "s3://[bad"),
         ],
@@ -88,7 +98,7 @@ class TestErrors:
 
     def test_a_variable_that_is_not_json_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PENNON_STORAGE_OPTIONS", "region=eu")
-        with pytest.raises(SettingsError, match="storage_options"):
+        with pytest.raises(SettingsError, match="'storage_options' is not valid JSON"):
             load_settings()
 
     def test_an_unknown_flag_is_named(self) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import lance_namespace as ln
 import pytest
 
+from pennon.namespace import PennonNamespace
+from pennon.server.exchange import TELLING
+from pennon.server.handling import Handler
+from pennon.server.operations import OPERATIONS
 from pennon.server.recalling import Recall
 from tests.unit.server.exchanges import exchange
 
@@ -13,7 +21,8 @@ if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.server.exchange import Exchange
 
-HEADERS = {"host": "pennon", "content-type": "application/json", "x-team": "blue"}
+HEADERS = {"host": "pennon", "content-type": "application/json", "x-api-key": "blue", "x-request-id": "1"}
+LASTING = [row for row in OPERATIONS if row.lasting]
 
 
 @pytest.fixture
@@ -30,10 +39,52 @@ def test_the_order_of_headers_makes_no_difference(recall: Recall) -> None:
     assert recall.find(exchange(headers=turned), b"{}") == b"answer"
 
 
+def test_nor_do_headers_that_nobody_looks_at(recall: Recall) -> None:
+    for others in (
+        {"x-request-id": "2"},
+        {"traceparent": "00-1-2-03"},
+        {"user-agent": "curl/8"},
+        {"x-lance-ctx-a": "b"},
+    ):
+        assert recall.find(exchange(headers={**HEADERS, **others}), b"{}") == b"answer"
+
+
+class Looked(dict[str, str]):
+    """Headers that know which of them were looked at."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__(headers)
+        self.at: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.at.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.get(name))
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all headers were looked at")
+
+    __contains__ = items = keys = values = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("slash", ["", "/"], ids=["Lance's client", "LanceDB's client"])
+@pytest.mark.parametrize("row", LASTING, ids=lambda row: row.id)
+def test_an_answer_comes_of_no_other_headers_than_those_that_count(tmp_path: Path, row: Any, slash: str) -> None:
+    with closing(PennonNamespace(directory=str(tmp_path))) as namespace, closing(Handler(namespace)) as handler:
+        namespace.declare_table(ln.DeclareTableRequest(id=["t"]))
+        asked = exchange(row.path.replace("{id}", "t") + slash)
+        asked.headers = looked = Looked({"x-api-key": "no key is needed", "authorization": "Bearer x"})
+        assert asyncio.run(handler.handle(row, asked, {"id": b"t"})) == 200
+        # The length of a body is that of the body.
+        assert looked.at <= {*TELLING, "content-length"}
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        exchange(headers={**HEADERS, "x-team": "green"}),
+        exchange(headers={**HEADERS, "x-api-key": "green"}),
         exchange(headers={**HEADERS, "origin": "http://evil.example"}),
         exchange(headers={"host": "pennon"}),
         exchange("/v1/table/u/describe", headers=HEADERS),
