@@ -26,10 +26,10 @@ help: ## Show this help
 		/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
-setup: $(STAMP) ## Install everything into .venv (at once when nothing changed)
+setup: $(STAMP) ## Install everything into .venv, and look for what tests use beside it
 	@$(BIN)/python -m scripts.components postgres java node chromium
 
-demo: setup ## Start a server with sample tables and walk through it
+demo: $(STAMP) ## Start a server with sample tables and walk through it
 	@$(BIN)/pennon demo
 
 ##@ Check
@@ -37,14 +37,14 @@ demo: setup ## Start a server with sample tables and walk through it
 test: setup lint ## Lint, then run all tests but the long ones (WORKERS=3, PYTEST_ARGS=...)
 	$(BIN)/pytest tests -n $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
-lint: setup ## Check style, formatting, types and layers
+lint: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(wildcard src tests benchmarks scripts)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/oxlint src/pennon/console
 
-format: setup ## Format the code and fix what can be fixed
+format: $(STAMP) ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -61,7 +61,7 @@ bench: setup ## Run the benchmarks (BENCHMARKS=..., BENCH_ARGS=...)
 
 ##@ Maintain
 
-docs: setup ## Build the documentation as a site, in site/
+docs: $(STAMP) ## Build the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site is in site/; open site/index.html."
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,24 +47,34 @@ def demo(
     lacking = _lacking_for_jobs()
     # Spark starts while the clients are walked through.
     with _server(folder, port, *(["--worker-warm"] if lacking is None else ["--workers", "0"])) as url:
-        out.print(f"A server was started on [bold]{url}[/bold]; its tables and catalog are in {folder}.")
+        out.print(f"A server was started on [bold]{url}[/bold]; its tables and catalog are in {escape(str(folder))}.")
         walk_through(url, out)
         if lacking is None:
             walk_through_features(url, out)
             walk_through_views(url, out)
         else:
             out.print(f"\nColumns and views that functions fill are left out: {escape(lacking)}", soft_wrap=True)
-        out.print(f"\nServer  {url}\nConsole {url}/console/\nData    {folder}", soft_wrap=True)
         if keep:
-            out.print(f"Jobs    pennon jobs list --url {url}\nThe server runs until Ctrl-C.", soft_wrap=True)
+            places = f"\nServer  {url}\nConsole {url}/console/\nData    {escape(str(folder))}"
+            out.print(f"{places}\nJobs    {escape(_called('jobs', 'list', '--url', url))}", soft_wrap=True)
+            out.print("The server runs until Ctrl-C.")
             _wait_for_interrupt()
-    again = f"[bold]pennon serve {folder}[/bold] serves the same tables again"
-    out.print(f"The server has ended; {again}, and [bold]pennon jobs list[/bold] tells of its jobs.", soft_wrap=True)
+    again = f"[bold]{escape(_called('serve', str(folder)))}[/bold]"
+    out.print(f"\nThe server has ended. {again} serves its tables again,", soft_wrap=True)
+    out.print("and the console at http://127.0.0.1:2333/console/.", soft_wrap=True)
+
+
+def _called(*arguments: str) -> str:
+    """Return a command as it is typed here: with the program's path where the shell does not know its name."""
+    program, name = Path(sys.argv[0]), "pennon"
+    found = shutil.which(name)
+    known = program.name != name or (found is not None and Path(found).resolve() == program.resolve())
+    return shlex.join([name if known else str(program), *arguments])
 
 
 def _require_clients() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("lancedb", "lance")):
-        complain("The demo uses the clients that people have: run pip install 'pennon[server]' lancedb first.")
+        complain("The demo uses the clients that people have: run pip install 'pennon[server]' first.")
         raise typer.Exit(1)
 
 

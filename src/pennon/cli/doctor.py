@@ -143,14 +143,14 @@ def check_storage(patient: Patient) -> Check:
 
 def check_port(patient: Patient) -> Check:
     """Look whether the server could listen."""
-    from pennon.server.running import bind
+    from pennon.server.running import address_of, bind
 
     host, port = patient.settings.host, patient.settings.port
     try:
         bind(host, port).close()
     except SettingsError as error:
-        return Check("Port", "FAIL", str(error), "pennon serve --port 0")
-    return Check("Port", "OK", f"{host}:{port} is free" if port else f"any free port of {host}")
+        return Check("Port", "FAIL", str(error), "choose another --host or --port; --port 0 takes any that is free")
+    return Check("Port", "OK", f"{address_of(host, port)} is free" if port else f"any free port of {host}")
 
 
 def check_clock(patient: Patient) -> Check:

@@ -9,7 +9,7 @@ import typer
 from lance_namespace.errors import InvalidInputError
 
 from pennon.catalog import keys, namespaces
-from pennon.cli.catalog import open_catalog
+from pennon.cli.catalog import is_missing, open_catalog, place_of
 from pennon.cli.examples import examples
 from pennon.cli.exits import CommandError, Exit
 from pennon.cli.names import parse_name
@@ -55,6 +55,8 @@ def create(
     """
     namespace = parse_name(on)
     expires_at = None if expires_in is None else now_millis() + parse_duration(expires_in)
+    if is_missing(settings):
+        note(f"There is no catalog at {place_of(settings.database_url)} yet: one is made, for a server there.")
     with open_catalog(settings, create=True) as database:
         first = not database.read(keys.any_configured)
         secret = database.write(lambda c: keys.create(c, check_name(name), Role.of(role), namespace, expires_at))

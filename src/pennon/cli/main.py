@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -101,8 +102,12 @@ _add("Catalog", "profiles", list_profiles, "pennon profiles")
 
 def main() -> None:
     """Run the command line; expected errors are one line that says what to do."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may have letters that a terminal has not
     try:
         app()
+    except KeyboardInterrupt:  # before a command was begun
+        sys.exit(Exit.INTERRUPTED)
     except SettingsError as error:
         complain(str(error))
         sys.exit(Exit.MISUSED)

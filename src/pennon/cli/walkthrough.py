@@ -143,8 +143,9 @@ def list_jobs(shop: Any) -> RenderableType:
 def walk_through(url: str, out: Console) -> None:
     """Connect the published clients to a server and take them through the catalog."""
     db, ns = lancedb.connect_namespace("rest", {"uri": url}), ln.connect("rest", {"uri": url})
+    show("import lance\nimport lance_namespace as ln\nimport lancedb\nimport pyarrow as pa\n", out)
     show(f'db = lancedb.connect_namespace("rest", {{"uri": "{url}"}})', out)
-    show(f'ns = lance_namespace.connect("rest", {{"uri": "{url}"}})', out)
+    show(f'ns = ln.connect("rest", {{"uri": "{url}"}})', out)
     if "shop" in ns.list_namespaces(ln.ListNamespacesRequest(id=[])).namespaces:
         raise SettingsError("That folder already holds a namespace 'shop'; choose another folder.")
     take_all([(make_teas, db), (change_teas, db), (make_orders, ns), (branch_orders, ns)], out)
@@ -156,6 +157,7 @@ def walk_through_features(url: str, out: Console) -> None:
     remote = lancedb.connect("db://shop", api_key="any", host_override=url)
     shop = pennon.connect(url, database="shop")
     out.print()
+    show("import pennon\n", out)
     show(f'remote = lancedb.connect("db://shop", api_key="any", host_override="{url}")', out)
     show(f'shop = pennon.connect("{url}", database="shop")', out)
     take_all([(make_reviews, remote), (declare_joy, shop), (fill_joy, shop), (look_at_joy, shop)], out)

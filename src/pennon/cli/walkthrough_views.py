@@ -88,8 +88,7 @@ def refresh_sentences(shop: Any) -> RenderableType:
     sentences = shop.open_view("sentences")
     told = sentences.refresh(progress=False).result
     filled = sentences.backfill("meaning", progress=False).counters
-    done = (told["mode"], told["rows_added"], told["rows_removed"], f"{filled.get('rows_computed', 0):.0f}")
-    return table_of(("refresh", "sentences added", "removed", "meanings computed"), [done])
+    return _refreshed(told, filled)
 
 
 def search_again(shop: Any) -> RenderableType:
@@ -107,6 +106,12 @@ def walk_through_views(url: str, out: Console) -> None:
     take_all([(write_documents, shop), (split_documents, shop), (embed_sentences, shop)], out)
     take_all([(search_sentences, shop), (change_documents, shop), (refresh_sentences, shop)], out)
     take_all([(search_again, shop)], out)
+
+
+def _refreshed(told: dict[str, Any], filled: dict[str, float]) -> RenderableType:
+    done = [told[name] for name in ("mode", "rows_added", "rows_updated", "rows_removed")]
+    computed = f"{filled.get('rows_computed', 0):.0f}"
+    return table_of(("refresh", "sentences added", "updated", "removed", "meanings computed"), [[*done, computed]])
 
 
 def _found(nearest: list[dict[str, Any]]) -> RenderableType:

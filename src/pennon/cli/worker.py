@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
@@ -22,6 +23,9 @@ def worker(settings: Settings) -> None:
     Each option is also an environment variable, as PENNON_WORKER_SLOTS is for --worker-slots, and a name in the file
     of --config.
     """
+    if importlib.util.find_spec("pyspark") is None:
+        said = "Jobs run on Spark, which is not installed: run pip install 'pennon[all]'."
+        raise CommandError(said, Exit.FAILED)
     _quieten()
     from pennon.server.running import configure_logging
 
@@ -31,11 +35,6 @@ def worker(settings: Settings) -> None:
 
 def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     """Work until the process is told to stop."""
-    try:
-        import pyspark  # noqa: F401
-    except ModuleNotFoundError:
-        said = "Jobs run on Spark, which is not installed: run pip install 'pennon[spark]'."
-        raise CommandError(said, Exit.FAILED) from None
     require_catalog(settings)
     from pennon.jobs.refreshes import AutoRefresh
     from pennon.jobs.roster import Roster

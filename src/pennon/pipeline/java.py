@@ -70,9 +70,14 @@ def choose_java() -> Java:
     rejected = []
     for origin, program in _candidates():
         java = _start(origin, program)
-        if java is not None and java.major >= OLDEST_JAVA:
+        if java is None or java.major < OLDEST_JAVA:
+            rejected.append(f"{origin} ({program}) is {f'Java {java.version}' if java else 'no Java that starts'}")
+            continue
+        try:
             return java if java.complete else replace(java, home=_shim(java.program), complete=True)
-        rejected.append(f"{origin} ({program}) is {f'Java {java.version}' if java else 'no Java that starts'}")
+        except OSError as error:
+            why = f"its script cannot be put into {_cache()} ({error.strerror}); let XDG_CACHE_HOME name another folder"
+            rejected.append(f"{origin} ({program}) cannot be used: {why}")
     raise JavaNotFoundError("; ".join(rejected) or "there is none")
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from pennon import __version__
 
@@ -60,6 +60,11 @@ class Metrics:
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
+
+
+def forget_process(pid: int, folder: str) -> None:
+    """Leave out from now on what was under way in a process that died; what it counted stays."""
+    mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
 
 
 def jobs_text(counts: Mapping[str, int]) -> bytes:

@@ -17,7 +17,7 @@ import threading
 import time
 
 from pennon.core.settings import Settings, SettingsError
-from pennon.server.metrics import SHARED_FOLDER
+from pennon.server.metrics import SHARED_FOLDER, forget_process
 from pennon.server.running import address_of, answer, bind, configure_logging, say
 
 logger = logging.getLogger("pennon.server")
@@ -36,9 +36,9 @@ def supervise(settings: Settings) -> None:
     placed = settings.model_copy(update={"port": port})
     with tempfile.TemporaryDirectory(prefix="pennon-metrics-") as counts:
         supervisor = _Supervisor(placed, counts)
-        supervisor.start()
-        say(f"Pennon is listening on {address_of(settings.host, port)}")
-        supervisor.watch()
+        if supervisor.start():
+            say(f"Pennon is listening on {address_of(settings.host, port)}")
+            supervisor.watch()
 
 
 def _reserve(settings: Settings) -> int:
@@ -62,14 +62,17 @@ class _Supervisor:
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, lambda *_: self._stopping.set())
 
-    def start(self) -> None:
-        """Start all processes and return when each of them answers."""
+    def start(self) -> bool:
+        """Start all processes, and tell whether they answer; they do not when told to stop before."""
         self._children = [self._spawn(_SERVER) for _ in range(self._settings.process_count)]
         for child in self._children:
             if not self._answers(child):
                 self._stop()
+                if self._stopping.is_set():
+                    return False
                 raise SettingsError("A server process ended while it was starting; its log lines above say why.")
         self._workers = [self._spawn(_WORKER) for _ in range(count_workers(self._settings))]
+        return True
 
     def watch(self) -> None:
         """Replace processes that die, until told to stop; then end them all."""
@@ -77,6 +80,7 @@ class _Supervisor:
             for index, child in enumerate(self._children):
                 if child.poll() is not None and not self._stopping.is_set():
                     logger.error("server process %d ended with %s; starting another", child.pid, child.returncode)
+                    forget_process(child.pid, self._counts)
                     self._children[index] = self._spawn(_SERVER)
             self._replace_workers()
         self._stop()

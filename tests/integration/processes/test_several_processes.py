@@ -6,6 +6,9 @@ import io
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,11 +115,24 @@ def test_an_index_that_one_process_builds_is_listed_by_all(server: PennonProcess
     assert all(is_done() for _ in range(10))
 
 
-def test_a_process_that_dies_is_replaced(mortal: PennonProcess) -> None:
-    before = children_of(mortal.pid)
-    os.kill(min(before), signal.SIGKILL)
-    wait_until(lambda: len(children_of(mortal.pid) - before) == 1 and len(children_of(mortal.pid)) == 2)
+def test_processes_that_die_are_replaced_and_count_no_more_for_what_was_under_way(mortal: PennonProcess) -> None:
+    before, address = children_of(mortal.pid), httpx.URL(mortal.url)
+    with socket.create_connection((address.host, address.port or 0)) as unfinished:
+        head = f"POST /v1/namespace/n/create HTTP/1.1\r\nhost: {address.host}\r\ncontent-length: 2\r\n\r\n"
+        unfinished.sendall(head.encode())
+        wait_until(lambda: _under_way(mortal) == 2)
+        for child in before:
+            os.kill(child, signal.SIGKILL)
+        wait_until(lambda: len(children_of(mortal.pid) - before) == 2 and len(children_of(mortal.pid)) == 2)
     wait_until(lambda: all(_is_up(mortal) for _ in range(10)))
+    wait_until(lambda: _under_way(mortal) == 1)
+
+
+def _under_way(server: PennonProcess) -> float:
+    """Return how many requests the server counts as under way, of which this one is one."""
+    found = re.search(r"^pennon_requests_in_flight (\S+)$", CLIENT.get(f"{server.url}/metrics").text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 def _is_up(server: PennonProcess) -> bool:
@@ -136,6 +152,28 @@ def test_a_server_told_to_stop_ends_all_its_processes_and_reports_success(mortal
     children = children_of(mortal.pid)
     assert mortal.stop() == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+TOLD_WHILE_IT_STARTS = """
+import sys
+from pathlib import Path
+from pennon.core.settings import load_settings
+from pennon.server import supervising
+
+class Impatient(supervising._Supervisor):
+    def start(self):
+        self._stopping.set()  # as a signal does
+        return super().start()
+
+supervising._Supervisor = Impatient
+supervising.supervise(load_settings(directory=Path(sys.argv[1]), port=0))
+"""
+
+
+def test_a_server_told_to_stop_while_it_starts_says_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TOLD_WHILE_IT_STARTS, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_port_that_another_server_has_is_not_shared_with_it(server: PennonProcess, start_pennon: StartPennon) -> None:

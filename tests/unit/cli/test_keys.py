@@ -41,6 +41,7 @@ def test_the_secret_alone_is_on_standard_output(run: Run, tmp_path: Path, namesp
     secret = ended.stdout.strip()
     assert ended.stdout == secret + "\n"
     assert "first key" in ended.stderr
+    assert f"no catalog at {tmp_path}/pennon-data/.pennon/catalog.db yet" in ended.stderr
     assert "'a$b' does not exist yet" in ended.stderr
     assert secret not in ended.stderr
     database = open_database(f"sqlite:///{tmp_path}/pennon-data/.pennon/catalog.db")

