@@ -16,6 +16,11 @@ def insert(connection: Connection, clone_id: str, origin_id: str) -> None:
     connection.run("INSERT INTO clones (clone_id, origin_id) VALUES (?, ?)", clone_id, origin_id)
 
 
+def delete(connection: Connection, clone_id: str) -> None:
+    """Forget that a table reads the files of another."""
+    connection.run("DELETE FROM clones WHERE clone_id = ?", clone_id)
+
+
 def of(connection: Connection, origin_id: str) -> list[Table]:
     """Return the tables that read the files of one."""
     rows = connection.all("SELECT clone_id FROM clones WHERE origin_id = ? ORDER BY clone_id", origin_id)

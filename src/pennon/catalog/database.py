@@ -83,6 +83,9 @@ class Database(Protocol):
     def is_shared(self, name: str) -> bool:
         """Tell whether anybody has a lock of that name to share."""
 
+    def forget_locks(self, *names: str) -> None:
+        """Keep nothing of locks that nobody will take again."""
+
     def close(self) -> None:
         """Give back all connections."""
 

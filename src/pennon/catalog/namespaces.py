@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pennon.catalog.properties import Properties, dump_properties, load_properties
 from pennon.core.clock import now_millis
-from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
+from pennon.core.identifiers import child_key_range, identifier_of, key_of
 
 if TYPE_CHECKING:
     from pennon.catalog.database import Connection
@@ -69,10 +69,3 @@ def children(connection: Connection, namespace: Sequence[str], *, after: str, li
         limit,
     )
     return [row[0] for row in rows]
-
-
-def lock(connection: Connection, namespace: Sequence[str], dialect: str) -> Identifier | None:
-    """Keep others from adding to a namespace until the transaction ends; none when it does not exist."""
-    sql = "SELECT path FROM namespaces WHERE path = ?"
-    row = connection.one(sql + " FOR UPDATE" if dialect == "postgresql" else sql, key_of(namespace))
-    return identifier_of(row[0]) if row else None

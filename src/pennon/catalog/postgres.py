@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -92,6 +92,7 @@ class _SharedLocks:
         self._turn = threading.Lock()
         self._connection: psycopg.Connection[Row] | None = None
         self._held: Counter[str] = Counter()
+        self._unwanted: deque[str] = deque()
 
     def take(self, name: str) -> None:
         """Take a lock; those that a lost connection had are taken again with it."""
@@ -106,14 +107,27 @@ class _SharedLocks:
             except _UNABLE as error:
                 raise _no_answer() from error
             self._held[name] += 1
+        self._give_back()
 
     def let_go(self, name: str) -> None:
-        """Let go of a lock."""
-        with self._turn:
-            self._held -= Counter([name])
-            with suppress(*_UNABLE):  # a connection that is lost has let go of all
-                if self._connection is not None:
-                    self._connection.execute("SELECT pg_advisory_unlock_shared(hashtextextended(%s, 0))", (name,))
+        """Let go of a lock; also when the garbage collector says so, in the middle of any of these methods."""
+        self._unwanted.append(name)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Give back what is not wanted, or leave that to whoever has the turn."""
+        while self._unwanted and self._turn.acquire(blocking=False):
+            try:
+                while self._unwanted:
+                    self._unlock(self._unwanted.popleft())
+            finally:
+                self._turn.release()
+
+    def _unlock(self, name: str) -> None:
+        self._held -= Counter([name])
+        with suppress(*_UNABLE):  # a connection that is lost has let go of all
+            if self._connection is not None:
+                self._connection.execute("SELECT pg_advisory_unlock_shared(hashtextextended(%s, 0))", (name,))
 
     def close(self) -> None:
         """Let go of all."""
@@ -198,6 +212,9 @@ class PostgresDatabase:
         # Taken for as long as the statement runs, if it can be taken at all.
         free = "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))"
         return self.read(lambda connection: connection.one(free, name)) == (False,)
+
+    def forget_locks(self, *names: str) -> None:
+        pass  # the server keeps nothing of locks that nobody holds
 
     def close(self) -> None:
         self._later.shutdown()

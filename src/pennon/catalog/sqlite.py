@@ -35,7 +35,8 @@ _PRAGMAS = (
     "synchronous=FULL",
     "foreign_keys=ON",
     "temp_store=MEMORY",
-    "cache_size=-65536",
+    # KiB of each connection, of which there may be one a thread; what more there is, the system has in its own cache.
+    "cache_size=-4096",
 )
 _BUSY = "The catalog is busy; try again."
 _UNWRITABLE = "The catalog cannot be written; see whether its disk is full or read-only."
@@ -59,6 +60,11 @@ class SqliteConnection:
         )
         for pragma in _PRAGMAS:
             self._raw.execute(f"PRAGMA {pragma}")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction was begun and has not ended."""
+        return self._raw.in_transaction
 
     def one(self, sql: LiteralString, *parameters: object) -> Row | None:
         row: Row | None = self._execute(sql, parameters).fetchone()
@@ -216,6 +222,10 @@ class SqliteDatabase:
             os.close(lock)
         return False
 
+    def forget_locks(self, *names: str) -> None:
+        for name in names:
+            (self._locks / name).unlink(missing_ok=True)
+
     def close(self) -> None:
         with self._closing:
             if self._closed:
@@ -297,7 +307,9 @@ def _attempt(connection: SqliteConnection, write: _Write) -> tuple[Any, BaseExce
     connection.run("SAVEPOINT attempt")
     try:
         result = write.context.run(write.work, connection)
-    except BaseException as error:  # noqa: BLE001 (handed to the caller)
+    except BaseException as error:
+        if not connection.in_transaction:
+            raise  # SQLite has undone all of the group, as it does when its disk is full
         connection.run("ROLLBACK TO attempt")
         connection.run("RELEASE attempt")
         return None, error

@@ -127,6 +127,11 @@ def insert(connection: Connection, table: Table) -> bool:
     return added == 1
 
 
+def hold(connection: Connection, table_id: str) -> bool:
+    """Keep a table from being removed before this transaction ends; false when there is none."""
+    return connection.run("UPDATE tables SET declared = declared WHERE id = ?", table_id) == 1
+
+
 def delete(connection: Connection, table_id: str) -> bool:
     """Remove a table and its versions; raises ``StillReferencedError`` while it has shallow clones."""
     return connection.run("DELETE FROM tables WHERE id = ?", table_id) == 1
@@ -186,6 +191,8 @@ def identifiers_below(
     key = key_of(scope)
     _, high = child_key_range(key)
     low, name = max(after, (key, ""))
+    if low >= high:
+        return []  # what follows is not in the scope any more
     # Not one row comparison, (namespace, name) > (?, ?): SQLite would walk the index from the start of the scope.
     rows = connection.all(
         "SELECT namespace, name FROM tables WHERE namespace = ? AND name > ? AND declared <= ? "

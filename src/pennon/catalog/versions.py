@@ -87,7 +87,7 @@ def insert(connection: Connection, version: Version) -> bool:
 
 def find(connection: Connection, table_id: str, branch: str, version: int) -> Version | None:
     """Return one version."""
-    if version > HIGHEST:
+    if not 0 <= version <= HIGHEST:
         return None
     row = connection.one(
         _SELECT + "= ?",

@@ -119,12 +119,21 @@ def redefine(
 
 
 def configure(
-    connection: Connection, view_id: str, *, auto_refresh: bool, schedule: str | None, on_schema_change: str
+    connection: Connection,
+    view_id: str,
+    *,
+    auto_refresh: bool | None,
+    schedule: str | None,
+    on_schema_change: str | None,
 ) -> None:
-    """Change when a view is refreshed without being asked, and what new columns of its sources do."""
+    """Change when a view is refreshed without being asked, and what new columns of its sources do.
+
+    What is none stays as it is; an empty schedule ends the one there is.
+    """
     connection.run(
-        "UPDATE views SET auto_refresh = ?, schedule = ?, on_schema_change = ? WHERE table_id = ?",
-        int(auto_refresh),
+        "UPDATE views SET auto_refresh = COALESCE(?, auto_refresh), schedule = NULLIF(COALESCE(?, schedule), ''), "
+        "on_schema_change = COALESCE(?, on_schema_change) WHERE table_id = ?",
+        None if auto_refresh is None else int(auto_refresh),
         schedule,
         on_schema_change,
         view_id,

@@ -7,6 +7,7 @@ none that is removed.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +105,9 @@ class Uploads:
         """Give up uploads that were begun before a time and never finished."""
         for upload in self._database.read(lambda connection: uploads.begun_before(connection, millis)):
             table = self._database.read(partial(tables.find_by_id, table_id=upload.table_id))
-            if table is not None:
-                self.abort(table, upload.id)
+            with suppress(TableNotFoundError):  # another process may give it up, or its table, at the same time
+                if table is not None:
+                    self.abort(table, upload.id)
 
     def _find(self, table: Table, upload_id: str) -> Upload:
         found = self._database.read(lambda connection: uploads.find(connection, upload_id))

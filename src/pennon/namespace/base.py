@@ -89,13 +89,18 @@ class Operations:
         """Return a table, or raise the error that names what is missing."""
         if not identifier:
             raise InvalidInputError("The root namespace is not a table; name a table.")
+        found = self._find(identifier)
+        if found is None:
+            raise self._missing_table(identifier)
+        return found
+
+    def _find(self, identifier: Identifier) -> Table | None:
+        """Return a table, if there is one of that name in the catalog or in the root folder."""
         found = self.house.database.look_up(tables.find, identifier)
         if found is not None and self.house.discovery.notices_loss(found):
             found = None
         if found is None and len(identifier) == 1:
             found = self.house.discovery.find(identifier[0])
-        if found is None:
-            raise self._missing_table(identifier)
         return found
 
     def _writable(self, identifier: Identifier) -> Table:

@@ -77,15 +77,15 @@ class BranchOperations(Operations):
         table = self._table(table_id(request))
         name = check_branch(request.name)
         folder = self.house.places.folder(table.location)
-        known = self._branches(table)
-        if name not in known:
-            raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
 
         def forget(connection: Connection) -> None:
             versions.delete_branch(connection, table.id, name)
             column_fills.delete_branch(connection, table.id, name)
 
         def work(opened: Any) -> None:
+            known = self._branches(table)
+            if name not in known:
+                raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
             found = [*refs.all_tags(folder), *known.values()]
             held = self._read(lambda connection: pins.name_views(connection, found))
             needed = [str(ref) for ref in held if ref.branch == name]

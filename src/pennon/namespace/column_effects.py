@@ -11,7 +11,7 @@ from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_json import text_map
 from pennon.lake.feature_columns import feature_columns, find_feature_column
-from pennon.lake.field_paths import find_field, split_path
+from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.virtual_columns import COMPUTED_KEY, INPUTS_KEY, read_inputs
 from pennon.namespace.dependents import DependentOperations, Dropped
@@ -58,7 +58,7 @@ class ColumnEffect:
         schema = dataset.schema
         self._refuse_own(dataset, [entry.path for entry in entries])
         self._renamed = {
-            entry.path: entry.rename
+            join_path(split_path(entry.path)): entry.rename  # however it was quoted
             for entry in entries
             if entry.rename is not None and entry.rename != find_field(schema, entry.path).name
         }
@@ -160,7 +160,8 @@ def _with_new_inputs(metadata: dict[str, str], renamed: dict[str, str]) -> dict[
     changed = dict(metadata)
     inputs = read_inputs(metadata)
     if inputs is not None:
-        changed[INPUTS_KEY] = json.dumps([renamed.get(name, name) for name in inputs])
+        paths = [split_path(path) for path in inputs]
+        changed[INPUTS_KEY] = json.dumps([join_path([renamed.get(first, first), *inner]) for first, *inner in paths])
     for old, new in renamed.items():
         if COMPUTED_KEY in changed:
             changed[COMPUTED_KEY] = rename_in(changed[COMPUTED_KEY], old, new)

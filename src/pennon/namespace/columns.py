@@ -132,9 +132,11 @@ class ColumnOperations(DependentOperations):
             for entry in request.updates:
                 find_field(dataset.schema, entry.path)
             for replace in (True, False):
-                entries = [entry for entry in request.updates if bool(entry.replace) == replace]
-                if entries:
-                    changes = {entry.path: dict(entry.metadata) for entry in entries}
+                changes: dict[str, dict[str, Any]] = {}
+                for entry in request.updates:
+                    if bool(entry.replace) == replace:
+                        changes.setdefault(join_path(split_path(entry.path)), {}).update(entry.metadata)
+                if changes:
                     dataset.update_field_metadata(changes, replace=replace)
 
         written = self._change(table, request.branch, "UpdateFieldMetadata", work)

@@ -82,16 +82,27 @@ class DependentOperations(Operations):
         lowest = [view for table in doomed for view in views.dependents(connection, table.id)]
         return [view for view in dependents.with_views_above(connection, lowest) if view.view_id not in own]
 
+    def _drop_views_over(self, connection: Connection, what: str, dropped: Dropped, *, cascade: bool) -> None:
+        """Drop the views over what was dropped, or refuse the whole.
+
+        Only now are they looked for: whoever makes a view holds its sources, and the drop has waited for that.
+        """
+        above = self._views_over(connection, dropped.tables)
+        self.settle(what, above, current_caller().principal, cascade=cascade)
+        self.drop_views(connection, above, dropped)
+
     def _drop(self, connection: Connection, doomed: Sequence[Table], dropped: Dropped) -> None:
         """Remove tables from the catalog inside a transaction, and remember what follows."""
         self._refuse_clones_of(connection, doomed)
-        for table in sorted(doomed, key=lambda table: table.id, reverse=True):  # clones are younger, and go first
+        for table in doomed:
             if (origin := clones.origin_of(connection, table.id)) is not None:
                 dropped.pinned.append((table.id, origin.location))
+                clones.delete(connection, table.id)  # so that its origin may go before it
             if table.is_view and (view := views.find(connection, table.id)) is not None:
                 for source in Definition.from_json(view.definition).sources:
                     found = tables.find_by_id(connection, source.table_id)
                     dropped.pinned += [(table.id, found.location)] if found is not None else []
+        for table in doomed:
             if tables.delete(connection, table.id):
                 self.house.removal.schedule(connection, table)
                 dropped.tables.append(table)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from lance_namespace.errors import (
@@ -75,6 +76,10 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
             branch, version = found.branch, found.version
         dataset = self.house.datasets.at(origin, branch, version)
         table = self.plan_table(identifier, None, None)
+        own = self.house.places.own_location(identifier, table.id)
+        if self.house.places.link_to(own) is not None:
+            # Lance puts it there before it is recorded: at the place of its name, whoever lists would find a table.
+            table = replace(table, location=own)
         reference = (branch or None, dataset.version)
         options = self.house.places.options or None
         note = note_of("CloneTable", table)
@@ -100,7 +105,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         except UnclearOutcomeError:
             raise  # the table may be there, and need its files
         except BaseException:
-            if copied:  # otherwise what is there may be another's
+            if copied or table.location == own:  # otherwise what is there may be another's
                 self.house.places.folder(table.location).remove_all()
             pins.release(kept, table.id)
             raise
@@ -206,7 +211,8 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
 
     def _cloneable(self, source: str) -> Table:
         """Return the table at a location, if the caller may see it."""
-        location = source.removeprefix("file://") if source.startswith("file://") else source.rstrip("/")
+        is_uri = source.startswith("file://")
+        location = (unquote(source.removeprefix("file://")) if is_uri else source).rstrip("/")
         found = self._read(lambda connection: tables.find_by_location(connection, location))
         if found is None or current_caller().principal.role_on(found.namespace) is None:
             raise TableNotFoundError("There is no table at source_location.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,21 +53,14 @@ class JobOperations(Operations):
         database = namespace_id(request)
         size = page_size(_PAGE if request.limit is None else request.limit, self.house.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
-        table = (*database, *parse_identifier(request.table)) if request.table else None
-        found: list[Job] = []
-        for scope in _scopes_in(database):
-            found += self._read(
-                partial(
-                    jobs.page,
-                    scope=scope,
-                    before=str(key[0]) if key else None,
-                    limit=size + 1,
-                    states=_states(request.state),
-                    table=table or None,
-                )
-            )
-        found.sort(key=lambda job: job.id, reverse=True)
-        page = cut_page(_LISTING, found[: size + 1], size, lambda job: (job.id,))
+        found = self.visible_jobs(
+            database,
+            size + 1,
+            before=str(key[0]) if key else None,
+            states=_states(request.state),
+            table=(*database, *parse_identifier(request.table)) if request.table else None,
+        )
+        page = cut_page(_LISTING, found, size, lambda job: (job.id,))
         return ListJobsResponse(jobs=[_summary(job, database) for job in page.items], page_token=page.token)
 
     def describe_job(self, request: JobRequest) -> DescribeJobResponse:
@@ -120,10 +113,19 @@ class JobOperations(Operations):
             raise missing_job(job_id)
         return job
 
-    def visible_jobs(self, database: Identifier, limit: int) -> list[Job]:
-        """Return the newest jobs that the caller may see."""
-        listed = self.list_jobs(ListJobsRequest(id=list(database), limit=limit))
-        return [self.visible_job(job.job_id) for job in listed.jobs]
+    def visible_jobs(
+        self,
+        database: Identifier,
+        limit: int,
+        *,
+        before: str | None = None,
+        states: Sequence[str] = STATES,
+        table: Identifier | None = None,
+    ) -> list[Job]:
+        """Return the newest jobs of a database, or of a table, that the caller may see; those made before one."""
+        read = partial(jobs.page, before=before, limit=limit, states=states, table=table or None)
+        found = [job for scope in _scopes_in(database) for job in self._read(partial(read, scope=scope))]
+        return sorted(found, key=lambda job: job.id, reverse=True)[:limit]
 
     def events_of(self, job: Job, after: int, limit: int) -> list[JobEvent]:
         """Return what happened to a job after an event."""

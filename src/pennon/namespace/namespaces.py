@@ -165,12 +165,10 @@ class NamespaceOperations(DependentOperations):
 
     def _empty(self, connection: Connection, namespace: Identifier, *, cascade: bool = False) -> Dropped:
         """Drop all that is in a namespace; views elsewhere that read its tables go with them, or keep them."""
-        found, dropped = tables.all_below(connection, namespace), Dropped()
-        above = self._views_over(connection, found)
+        dropped = Dropped()
+        self._drop(connection, tables.all_below(connection, namespace), dropped)
         what = f"Namespace {format_identifier(namespace)!r}"
-        self.settle(what, above, current_caller().principal, cascade=cascade)
-        self.drop_views(connection, above, dropped)
-        self._drop(connection, found, dropped)
+        self._drop_views_over(connection, what, dropped, cascade=cascade)
         namespaces.delete_below(connection, namespace)
         return dropped
 

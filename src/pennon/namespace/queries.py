@@ -27,6 +27,7 @@ from pennon.namespace.base import Operations, request_as, table_id
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
 
 _NEAREST = {
@@ -102,9 +103,9 @@ class QueryOperations(Operations):
 
     def explain_query(self, identifier: Identifier, body: dict[str, Any], *, verbose: bool) -> str:
         """Return the plan of a query whose body may be of either family."""
-        scanner = self._scanner(identifier, parse_query(body))
+        table, scanner = self._scanner(identifier, parse_query(body))
         with typed_errors():
-            return self._without_paths(scanner.explain_plan(verbose))
+            return self._without_paths(scanner.explain_plan(verbose), table)
 
     def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
         """Run a query and return its plan with what each step took."""
@@ -113,18 +114,18 @@ class QueryOperations(Operations):
 
     def analyze_query(self, identifier: Identifier, body: dict[str, Any]) -> str:
         """Run a query whose body may be of either family, and return its plan with what each step took."""
-        scanner = self._scanner(identifier, parse_query(body))
+        table, scanner = self._scanner(identifier, parse_query(body))
         with typed_errors():
-            return self._without_paths(scanner.analyze_plan())
+            return self._without_paths(scanner.analyze_plan(), table)
 
-    def _scanner(self, identifier: Identifier, query: Query) -> Any:
-        return build_scanner(self._dataset(identifier, query), query)
+    def _scanner(self, identifier: Identifier, query: Query) -> tuple[Table, Any]:
+        table = self._table(identifier)
+        return table, build_scanner(self.house.datasets.at(table, query.branch, query.version), query)
 
-    def _dataset(self, identifier: Identifier, query: Query) -> Any:
-        return self.house.datasets.at(self._table(identifier), query.branch, query.version)
-
-    def _without_paths(self, plan: str) -> str:
-        return plan.replace(self.house.places.root.store_path + "/", "")
+    def _without_paths(self, plan: str, table: Table) -> str:
+        """Return a plan that names a table's folder, and not where that is."""
+        path = self.house.places.folder(table.location).store_path
+        return plan.replace(path, path.rpartition("/")[2])
 
 
 def parse_query(body: dict[str, Any]) -> Query:

@@ -69,7 +69,7 @@ class RowOperations(TableOperations):
         request = request_as(CreateTableRequest, request)
         identifier = table_id(request)
         mode = parse_choice("mode", request.mode, ("create", "exist_ok", "overwrite"))
-        existing = self._existing(identifier)
+        existing = self._find(identifier)
         if existing is not None and mode != "exist_ok":
             self._refuse_to_move(existing, location)
         if existing is not None and not existing.declared:
@@ -180,10 +180,6 @@ class RowOperations(TableOperations):
             version=written.version,
             num_deleted_rows=(result or {}).get("num_deleted_rows"),
         )
-
-    def _existing(self, identifier: Identifier) -> Table | None:
-        found = self._read(lambda connection: tables.find(connection, identifier))
-        return found or (self.house.discovery.find(identifier[0]) if len(identifier) == 1 else None)
 
     def _refuse_to_move(self, table: Table, location: str | None) -> None:
         """Refuse another place for a table that has one: its versions are there, or are about to be."""

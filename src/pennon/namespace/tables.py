@@ -102,18 +102,21 @@ class TableOperations(DependentOperations):
         if not found:
             raise InvalidInputError("There is no Lance table at that location; declare one instead.")
 
+        replaced = self._find(identifier) if mode == "overwrite" else None
+
         def work(connection: Connection) -> str:
             existing = tables.find(connection, identifier)
             if existing is not None and mode == "overwrite":
-                self._refuse_to_forget(connection, existing)
                 tables.forget(connection, existing.id)
+                self._refuse_to_forget(connection, existing)
             self._insert(connection, new)
             if new.managed:
                 for version in found:
                     versions.insert(connection, version)
             return note_transaction(connection, "RegisterTable", identifier)
 
-        transaction_id = self._write_in_namespace(identifier, work)
+        with self.marked_deregistered([] if replaced is None else [replaced]):
+            transaction_id = self._write_in_namespace(identifier, work)
         folder.remove(DEREGISTERED_MARKER)
         return RegisterTableResponse(transaction_id=transaction_id, location=location, properties=new.properties)
 
@@ -145,12 +148,10 @@ class TableOperations(DependentOperations):
 
         def work(connection: Connection) -> str:
             dropped.clear()
-            above = self._views_over(connection, [table])
-            self.settle(_named(table), above, current_caller().principal, cascade=cascade)
-            self.drop_views(connection, above, dropped)
             self._drop(connection, [table], dropped)
             if table not in dropped.tables:
                 raise missing_table(connection, identifier)
+            self._drop_views_over(connection, _named(table), dropped, cascade=cascade)
             return note_transaction(connection, "DropTable", identifier)
 
         try:
@@ -204,9 +205,9 @@ class TableOperations(DependentOperations):
 
     def forget(self, connection: Connection, table: Table) -> str:
         """Remove a table's record inside a transaction and return that transaction's id."""
-        self._refuse_to_forget(connection, table)
         if not tables.forget(connection, table.id):
             raise missing_table(connection, table.identifier)
+        self._refuse_to_forget(connection, table)  # as in a drop, views are looked for last
         return note_transaction(connection, "DeregisterTable", table.identifier)
 
     def _refuse_to_forget(self, connection: Connection, table: Table) -> None:
@@ -253,6 +254,8 @@ class TableOperations(DependentOperations):
             self._notice(identifier)
             return place
         owner = self._read(lambda connection: tables.find_by_location(connection, place))
+        if owner is not None and self.house.discovery.notices_loss(owner):
+            owner = None
         taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
         if taken:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")

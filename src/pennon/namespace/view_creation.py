@@ -57,7 +57,7 @@ class ViewCreationOperations(RowOperations):
         identifier = table_id(request)
         if not self._read(lambda connection: namespaces.exists(connection, identifier[:-1])):
             raise self._missing_namespace(identifier[:-1])
-        if self._existing(identifier) is not None:
+        if self._find(identifier) is not None:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
         draft = self._draft(request, identifier, database)
         table = self.plan_table(identifier, None, None)
@@ -90,7 +90,7 @@ class ViewCreationOperations(RowOperations):
         def note(connection: Connection) -> str:
             sources = merged_sources(draft.definition)
             for source in draft.definition.sources:
-                if tables.find_by_id(connection, source.table_id) is None:
+                if not tables.hold(connection, source.table_id):
                     raise missing_table(connection, source.identifier)
             self._insert(connection, table)
             views.insert(connection, view, sources)
@@ -105,8 +105,10 @@ class ViewCreationOperations(RowOperations):
             self.pin_fixed_versions(table.id, draft.definition)
             written = self.house.writer.create(table, _no_rows(draft.schema), note)
         except (LanceNamespaceError, StillReferencedError) as error:
-            if self._read(lambda connection: tables.find_by_id(connection, table.id)) is None:
+            owner = self._read(lambda connection: tables.find_by_location(connection, table.location))
+            if owner is None or owner.id != table.id:
                 self.release_pins(table.id, draft.definition)
+            if owner is None:  # otherwise they may be the functions of who was faster
                 for content in draft.functions:
                     folder.remove(function_reference(content))
             if isinstance(error, StillReferencedError):
@@ -155,8 +157,8 @@ class ViewCreationOperations(RowOperations):
         for identifier in candidates:
             if identifier == own:
                 raise InvalidInputError("A view cannot read itself.")
-            if principal.role_on(identifier[:-1]) is not None and self._existing(identifier) is not None:
-                return self._table(identifier)
+            if principal.role_on(identifier[:-1]) is not None and (found := self._find(identifier)) is not None:
+                return found
         wanted = candidates[0]
         if principal.role_on(wanted[:-1]) is None:  # not even whether it has a neighbour of a similar name is told
             raise TableNotFoundError(f"Table {format_identifier(wanted)!r} does not exist.")

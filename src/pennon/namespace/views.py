@@ -14,7 +14,15 @@ from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake.problems import typed_errors
 from pennon.namespace.backfills import check_cluster, check_manifest
-from pennon.namespace.base import missing_namespace, namespace_id, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.base import (
+    missing_namespace,
+    missing_table,
+    namespace_id,
+    note_transaction,
+    parse_choice,
+    request_as,
+    table_id,
+)
 from pennon.namespace.dependent_models import DropTable
 from pennon.namespace.view_creation import SCHEMA_CHANGES, ViewCreationOperations
 from pennon.namespace.view_models import (
@@ -110,23 +118,28 @@ class ViewOperations(ViewCreationOperations):
     def alter_materialized_view(self, request: AlterViewRequest) -> AlterViewResponse:
         """Change when a view is refreshed without being asked, and what new columns of its sources do."""
         request = request_as(AlterViewRequest, request)
-        table, view = self._view(table_id(request))
-        if request.auto_refresh is None and request.schedule is None and request.on_schema_change is None:
+        table, _ = self._view(table_id(request))
+        changes = request.model_dump(include={"auto_refresh", "schedule", "on_schema_change"})
+        if all(value is None for value in changes.values()):
             raise InvalidInputError("The request changes nothing: send auto_refresh, schedule or on_schema_change.")
-        auto_refresh = view.auto_refresh if request.auto_refresh is None else request.auto_refresh
-        schedule = view.schedule if request.schedule is None else request.schedule or None
-        policy = request.on_schema_change or view.on_schema_change
-        policy = parse_choice("on_schema_change", policy, SCHEMA_CHANGES)
-        if schedule is not None:
-            check_schedule(schedule)
+        if request.schedule:
+            check_schedule(request.schedule)
+        if request.on_schema_change is not None:
+            changes["on_schema_change"] = parse_choice("on_schema_change", request.on_schema_change, SCHEMA_CHANGES)
 
-        def work(connection: Connection) -> str:
-            views.configure(connection, table.id, auto_refresh=auto_refresh, schedule=schedule, on_schema_change=policy)
-            return note_transaction(connection, "AlterMaterializedView", table.identifier)
+        def work(connection: Connection) -> AlterViewResponse:
+            views.configure(connection, table.id, **changes)
+            view = views.find(connection, table.id)
+            if view is None:
+                raise missing_table(connection, table.identifier)
+            return AlterViewResponse(
+                transaction_id=note_transaction(connection, "AlterMaterializedView", table.identifier),
+                auto_refresh=view.auto_refresh,
+                schedule=view.schedule,
+                on_schema_change=view.on_schema_change,
+            )
 
-        return AlterViewResponse(
-            transaction_id=self._write(work), auto_refresh=auto_refresh, schedule=schedule, on_schema_change=policy
-        )
+        return self._write(work)
 
     def drop_materialized_view(self, request: DropViewRequest) -> DropViewResponse:
         """Drop a view and its rows."""

@@ -13,7 +13,7 @@ _PREFIX = "x-lance-ctx-"
 #: How an entry is called that is, or was to be, sent as a header of its own.
 _HEADER = "header."
 _MOST_ENTRIES = 64
-_LONGEST_VALUE = 1024
+_LONGEST = 1024
 #: Headers that are secret.
 _SECRET = re.compile(r"authorization|cookie|credential|jwt|password|secret|signature|token|(access|api)[-_]?key")
 #: Headers that say nothing of the caller's own context.
@@ -69,7 +69,7 @@ def context_of(exchange: Exchange, body: Mapping[str, Any]) -> dict[str, str]:
     context = {str(k): v for k, v in stated.items() if isinstance(v, str)} if isinstance(stated, dict) else {}
     for name, value in exchange.headers.items():
         context[name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else f"{_HEADER}{name}"] = value
-    kept = [(key, value[:_LONGEST_VALUE]) for key, value in context.items() if not _is_withheld(key.lower())]
+    kept = [(key[:_LONGEST], value[:_LONGEST]) for key, value in context.items() if not _is_withheld(key.lower())]
     return dict(kept[:_MOST_ENTRIES])
 
 

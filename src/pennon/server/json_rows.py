@@ -68,22 +68,24 @@ def _rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
     kind = _told_as(column.type)
-    if kind != column.type:
-        column = column.cast(kind)
+    with typed_errors():  # a moment may be of a time zone that there is not
+        column = column if column.type == kind else column.cast(kind)
     return [_plain(value) for value in column.to_pylist()]
 
 
 def _told_as(kind: pa.DataType) -> pa.DataType:
     """Return the type that a value is told as: moments and decimals as text, which loses nothing of them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _told_as(kind.storage_type)
     if pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return pa.string()
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_told_as(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_told_as(kind.key_type), _told_as(kind.item_type))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_told_as(kind.value_type), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

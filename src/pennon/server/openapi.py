@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,6 +21,7 @@ _REFERENCE = "#/components/schemas/{model}"
 _JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 
 
+@cache
 def build_document() -> dict[str, Any]:
     """Return the OpenAPI document of this server."""
     models: set[type[BaseModel]] = {*MODELS}

@@ -10,6 +10,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import lance
+import lance_namespace as ln
 import lancedb
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from pennon.catalog import garbage
 from pennon.lake import discovery
 from pennon.lake.history import stored_versions
 from tests.integration.catalog.lakes import rows
+from tests.integration.data.tables import stream_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,6 +142,20 @@ class TestFinding:
 
 
 class TestMarkers:
+    def test_a_clone_that_is_being_made_is_not_found(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        lake.write("one")
+        write, listed = lake.ns._write_in_namespace, []
+
+        def look_and_write(*arguments: Any) -> str:
+            listed.append(lake("ListTables", "$").tables)
+            return write(*arguments)
+
+        monkeypatch.setattr(lake.ns, "_write_in_namespace", look_and_write)
+        lake.ns.clone_table(("two",), str(lake.folder("one")), None, None, shallow=False)
+        assert listed == [["one"]]
+        assert lake("ListTables", "$").tables == ["one", "two"]
+        assert lance.dataset(lake.root / "two.lance").count_rows() == 2, "LanceDB finds it by its name"
+
     def test_a_reservation_is_a_declared_table(self, lake: Lake) -> None:
         (lake.root / "t.lance").mkdir()
         (lake.root / "t.lance" / ".lance-reserved").touch()
@@ -214,6 +230,16 @@ class TestLosing:
         with pytest.raises(TableNotFoundError):
             lake(operation, "one")
         lake.write("one", rows(7))
+        assert lake.open("one").count_rows() == 7
+
+    @pytest.mark.parametrize("declared", [True, False])
+    def test_its_name_is_free_for_whoever_asks_first(self, lake: Lake, beside: Any, *, declared: bool) -> None:
+        beside.create_table("one", rows())
+        lake("TableExists", "one")
+        beside.drop_table("one")
+        if declared:
+            lake("DeclareTable", "one")
+        lake.ns.create_table(ln.CreateTableRequest(id=["one"]), stream_of(rows(7)))
         assert lake.open("one").count_rows() == 7
 
     def test_a_table_that_is_made_again_is_followed(self, lake: Lake, beside: Any) -> None:

@@ -207,6 +207,16 @@ class TestDropping:
         assert not any(folder.exists() for folder in gone)
         assert [lake.open(name).count_rows() for name in ("t", "ab$t", "b$t")] == [2, 2, 2]
 
+    def test_a_clone_goes_with_its_origin_also_when_its_server_had_a_late_clock(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake("CreateNamespace", "a")
+        lake.write("a$t")
+        monkeypatch.setattr("pennon.namespace.tables.new_id", lambda: "0" * 32)
+        lake.ns.clone_table(("a", "c"), str(lake.folder("a$t")), None, None, shallow=True)
+        lake("DropNamespace", "a", behavior="cascade")
+        assert lake("ListNamespaces", "$").namespaces == []
+
     def test_what_was_dropped_can_be_made_again_and_is_empty(self, lake: Lake) -> None:
         lake("CreateNamespace", "a", properties=OWNER)
         lake.write("a$t")

@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import InvalidTableStateError, LanceNamespaceError
 
 from pennon.catalog import namespaces
+from pennon.lake.writing import Writer
 from tests.integration.catalog.lakes import Lake
 
 if TYPE_CHECKING:
@@ -190,3 +191,18 @@ def test_a_name_that_is_dropped_and_declared_in_turns_is_always_one_or_none(lake
         )
         assert set(outcomes) <= {"", "TableAlreadyExistsError", "TableNotFoundError"}
     assert lakes[0]("ListTables", "$").tables in ([], ["t"])
+
+
+def test_a_branch_that_gets_a_child_before_its_turn_to_go_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write("t")
+    lake("CreateTableBranch", "t", name="parent")
+    change = Writer.change
+
+    def change_after_another(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        lake("CreateTableBranch", "t", name="child", from_branch="parent")
+        return change(*arguments, **options)
+
+    monkeypatch.setattr(Writer, "change", change_after_another)
+    with pytest.raises(InvalidTableStateError, match="needed by branch 'child'"):
+        lake("DeleteTableBranch", "t", name="parent")

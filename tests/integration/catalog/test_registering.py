@@ -97,6 +97,15 @@ class TestRegistering:
         assert lake.numbers("a$t") == [1]
         assert files_below(old) == before
 
+    def test_what_overwrite_replaced_does_not_come_back_by_itself(self, lake: Lake) -> None:
+        put(lake.root / "other", 5)
+        lake.write("t")
+        lake("RegisterTable", "t", location="other", mode="overwrite")
+        lake("DropTable", "t")
+        assert lake("ListTables", "$").tables == []
+        lake("RegisterTable", "t", location="t.lance")
+        assert lake.open("t").count_rows() == 2
+
     def test_overwrite_creates_what_is_missing(self, lake: Lake) -> None:
         put(lake.root / "other")
         lake("RegisterTable", "t", location="other", mode="overwrite")
@@ -191,6 +200,7 @@ class TestPlaces:
             lenient("RegisterTable", "t", location=str(other))
         lenient("RegisterTable", "t", location=f"file://{allowed}")
         assert lenient.open("t").count_rows() == 2
+        assert str(tmp_path).lstrip("/") not in lenient.ns.explain_query(("t",), {"k": 1}, verbose=True)
 
     def test_files_of_a_dropped_table_that_are_still_to_go_are_no_table(
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch

@@ -210,7 +210,7 @@ class TestDropping:
         lake.write("kept")
         lake("DeclareTable", name, properties={"owner": "ada"})
         lake.write(name, mode="append")
-        folder = lake.folder(name)
+        folder, dropped = lake.folder(name), incarnation(lake, *name.split("$"))
         answer = lake("DropTable", name)
         assert answer.transaction_id
         assert (answer.id, answer.location, answer.properties) == (name.split("$"), str(folder), {"owner": "ada"})
@@ -218,6 +218,7 @@ class TestDropping:
         assert lake("ListAllTables").tables == ["kept"]
         assert {file.name for file in lake.root.iterdir()} <= {"kept.lance", ".pennon-trash", ".pennon"}
         assert files_below(lake.root / ".pennon-trash") == {}
+        assert not list(lake.root.glob(f".pennon/locks/*{dropped}"))
         with pytest.raises(TableNotFoundError):
             lake("DropTable", name)
 

@@ -64,7 +64,8 @@ def test_a_namespace_goes_with_its_clones_but_not_without_them(table: DataTable,
     for name in (home, other):
         table.http.post(f"/v1/namespace/{name}/create")
     origin = DataTable(table.http, home, "origin").create(rows(5))
-    made = clone(origin, home if inside else other, "clone")
+    made = DataTable(table.http, home if inside else other, "clone")
+    made.do("clone", {"source_location": origin.do("describe", {"with_table_uri": True})["table_uri"]})
     expected = 200 if inside else 409
     table.http.post(f"/v1/namespace/{home}/drop", {"behavior": "cascade"}, expect=expected)
     assert made.ask("exists").status_code == (404 if inside else 200)

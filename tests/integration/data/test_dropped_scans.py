@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from pennon.catalog.postgres import PostgresDatabase
 from pennon.namespace import PennonNamespace
 from tests.integration.data.tables import DataTable
 from tests.support.rest import RestClient
@@ -51,3 +55,24 @@ def test_a_scan_goes_on_when_another_server_drops_its_table(
     namespace = PennonNamespace(directory=str(tmp_path / "other"), database=catalog_url, root=str(tmp_path / "lake"))
     namespace.tidy()
     assert place.resolve() == new_place.resolve() != place
+
+
+def test_an_answer_that_is_given_up_while_another_begins_keeps_nobody_waiting(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PostgresDatabase(postgres_url, pool_size=1)) as database:
+        let_go = database.share("reading-first")
+        connection: Any = database._sharing._connection
+        execute = connection.execute
+
+        def execute_amid_garbage(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            let_go()  # as the garbage collector does it, which may run at any moment
+            return execute(*arguments)
+
+        monkeypatch.setattr(connection, "execute", execute_amid_garbage)
+        begun = threading.Thread(target=database.share, args=("reading-second",), daemon=True)
+        begun.start()
+        begun.join(60)
+        assert not begun.is_alive()
+        assert (database.is_shared("reading-first"), database.is_shared("reading-second")) == (False, True)

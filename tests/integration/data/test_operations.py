@@ -96,6 +96,9 @@ def update_field_metadata(table: DataTable) -> None:
     updated = table.do("update_field_metadata", {"updates": [{"path": "id", "metadata": {"unit": "one"}}]})
     assert updated["fields"]["id"] == {"unit": "one"}
     assert table.schema()["id"]["metadata"] == {"unit": "one"}
+    twice = [{"path": path, "metadata": {name: "yes"}} for path, name in (("id", "first"), ("`id`", "second"))]
+    table.do("update_field_metadata", {"updates": twice})
+    assert table.schema()["id"]["metadata"] == {"unit": "one", "first": "yes", "second": "yes"}
 
 
 def update_table_schema_metadata(table: DataTable) -> None:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from lance_namespace import CreateTableRequest
 
+from pennon.catalog import uploads
+from pennon.core.clock import now_millis
+from pennon.namespace import PennonNamespace
 from tests.conftest import StartPennon
 from tests.integration.data.tables import DataTable, error, rows, stream_of
 from tests.integration.data.test_streams import address_of, in_flight
@@ -81,3 +85,15 @@ def test_an_upload_is_of_one_table(table: DataTable) -> None:
     given = {"upload_id": upload_id, "upload_part_id": "a"}
     assert error(other.send("insert", rows(1), **given)) == (404, 4)
     table.do("multipart_write/abort", upload_id=upload_id)
+
+
+def test_two_processes_may_give_up_the_same_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = PennonNamespace(directory=str(tmp_path))
+    namespace.create_table(CreateTableRequest(id=["t"]), stream_of(rows(3)))
+    namespace.begin_upload(("t",), None)
+    begun, both = uploads.begun_before, 2
+    monkeypatch.setattr(uploads, "begun_before", lambda *when: begun(*when) * both)  # as both have read it
+    house, later = namespace.house, now_millis() + 1
+    house.uploads.sweep(later)
+    assert house.database.read(lambda connection: begun(connection, later)) == []
+    namespace.close()

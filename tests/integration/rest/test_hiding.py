@@ -12,6 +12,7 @@ import pytest
 
 from pennon.catalog import keys, open_database
 from pennon.core.caller import Role
+from pennon.core.paging import encode_token
 from pennon.server.operation import Operation
 from pennon.server.operations import OPERATIONS
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, Sample, path_of, stream
@@ -187,6 +188,12 @@ def test_a_token_of_what_is_hidden_shows_nothing_of_it(
     assert answer.status == 200
     assert hidden.name.encode() not in answer.content
     assert b"table_" not in answer.content
+
+
+def test_a_token_that_somebody_made_up_shows_nothing_of_it(server: PennonProcess, hidden: Home) -> None:
+    token = encode_token("all_tables", (hidden.name, ""))
+    with closing(Keyed(server, "first", Role.READER, "!")) as first:  # whose namespace is before all others
+        assert page(first, "/v1/table", hidden, page_token=token).json["tables"] == []
 
 
 def test_a_token_of_another_listing_is_refused(tokens: dict[str, str], hidden: Home, admin: Keyed) -> None:

@@ -47,6 +47,13 @@ VALUES: dict[str, tuple[pa.DataType, Any, Any]] = {
     "day": (pa.date32(), date(2026, 1, 2), "2026-01-02"),
     "amount": (pa.decimal128(10, 2), Decimal("1.50"), "1.50"),
     "span": (pa.duration("ms"), 1500, 1500),
+    "map": (pa.map_(pa.string(), pa.int64()), [("a", 2**60)], [["a", str(2**60)]]),
+    "calendar": (
+        pa.map_(pa.date32(), pa.decimal128(4, 1)),
+        [(date(2026, 1, 2), Decimal("1.5"))],
+        [["2026-01-02", "1.5"]],
+    ),
+    "own": (pa.uuid(), b"\x00" * 16, base64.b64encode(b"\x00" * 16).decode()),
     "word": (pa.dictionary(pa.int32(), pa.string()), "again", "again"),
     "none": (pa.int64(), None, None),
 }
@@ -73,6 +80,20 @@ class TestValues:
         assert [field["name"] for field in answer.json["schema"]["fields"]] == list(VALUES)
         assert (answer.json["version"], answer.json["truncated"]) == (1, False)
         assert answer.headers["x-lancedb-version"] == "1"
+
+    def test_a_kind_of_its_own_is_told_as_what_it_is_stored_as_wherever_it_is(self, home: Home) -> None:
+        ids = pa.array([b"\x00" * 16], pa.uuid())
+        columns = [pa.StructArray.from_arrays([ids], ["id"]), pa.ListArray.from_arrays([0, 1], ids)]
+        home.send("table", home.table, "create", stream(pa.table(columns, ["struct", "list"])))
+        told = base64.b64encode(b"\x00" * 16).decode()
+        assert ask(home, {"k": 5}).json["rows"] == [{"struct": {"id": told}, "list": [told]}]
+
+    def test_a_moment_of_a_time_zone_that_there_is_not_cannot_be_told(self, home: Home) -> None:
+        moments = pa.array([0], pa.timestamp("us", "Mars/Phobos"))
+        home.send("table", home.table, "create", stream(pa.table({"at": moments})))
+        answer = ask(home, {"k": 5})
+        assert answer.outcome == (400, 13)
+        assert "Mars/Phobos" in answer.json["error"]
 
 
 class TestAsking:

@@ -15,6 +15,7 @@ from lance_namespace.errors import ServiceUnavailableError
 
 from pennon.catalog import StillReferencedError, open_database
 from pennon.catalog.sqlite import SqliteDatabase, _commit_together, _Write
+from pennon.core.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +122,14 @@ class TestGroups:
         database.write(lambda c: add(c, "later"))
         assert names(path) == ["later"]
 
+    def test_everybody_hears_of_a_disk_that_is_full(self, database: SqliteDatabase, path: Path) -> None:
+        group = [_Write(partial(add, name=n)) for n in ("a", "b" * 1_000_000, "c")]
+        with closing(database._connect()) as connection:
+            connection.run("PRAGMA max_page_count = 1")  # no more than there are
+            _commit_together(connection, group)
+        assert all(isinstance(write.outcome.exception(), ServiceUnavailableError) for write in group)
+        assert names(path) == []
+
     def test_work_runs_in_the_context_of_who_handed_it_over(self, database: SqliteDatabase) -> None:
         who: ContextVar[str] = ContextVar("who", default="nobody")
         who.set("ada")
@@ -158,6 +167,11 @@ class TestReading:
         with closing(sqlite3.connect(path)) as stranger, stranger:
             stranger.execute("DELETE FROM things")
         assert not database.look_up(find, "a")
+
+    def test_a_connection_for_each_thread_of_a_server_takes_little_memory(self, database: SqliteDatabase) -> None:
+        (kibibytes,) = database.read(lambda connection: connection.one("PRAGMA cache_size")) or (0,)
+        threads = load_settings().threads + 3 * load_settings().data_threads
+        assert 0 < -kibibytes * threads <= 512 * 1024
 
     def test_rows_that_others_refer_to_are_an_error_of_their_own(self, database: SqliteDatabase) -> None:
         database.write(lambda c: add(c, "whole"))

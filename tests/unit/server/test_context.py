@@ -34,7 +34,7 @@ def test_what_is_no_map_of_texts_is_left_out() -> None:
 
 
 def test_it_is_no_longer_than_it_may_be() -> None:
-    many = {str(number): "x" * 5000 for number in range(1000)}
+    many = {f"{number:04}" * 2000: "x" * 5000 for number in range(1000)}
     context = context_of(exchange(), {"context": many})
     assert len(context) == 64
-    assert {len(value) for value in context.values()} == {1024}
+    assert {(len(key), len(value)) for key, value in context.items()} == {(1024, 1024)}

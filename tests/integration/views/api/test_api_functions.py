@@ -103,6 +103,24 @@ class TestChunkers:
         assert gallery.definition("v").engine == "lance"
         assert gallery.schema("v").names[2:] == ["parent", "piece", "start"]
 
+    def test_who_is_slower_to_make_a_view_takes_no_function_away(
+        self, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plan = gallery.ns.plan_table
+
+        def plan_and_be_overtaken(*arguments: Any) -> Any:
+            planned = plan(*arguments)
+            monkeypatch.undo()
+            chunk(gallery)
+            return planned
+
+        monkeypatch.setattr(gallery.ns, "plan_table", plan_and_be_overtaken)
+        with pytest.raises(errors.TableAlreadyExistsError):
+            chunk(gallery)
+        expansion = gallery.definition("v").expansion
+        assert expansion is not None
+        assert (gallery.folder("v") / expansion.reference).read_bytes() == pieces.pack()
+
     def test_what_geneva_sends(self, gallery: Gallery) -> None:
         payload = base64.b64encode(b"only geneva can read this").decode()
         document = {"name": "f", "version": "1", "chunker_payload": payload, "input_columns": ["text"], "batch": False}

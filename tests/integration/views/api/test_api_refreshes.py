@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace.errors as errors
@@ -17,9 +19,11 @@ from pennon.namespace.view_models import (
     RefreshPlan,
 )
 from tests.integration.views.api.gallery import Gallery
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +88,9 @@ class TestSubmitting:
             hung.refresh(name, **fields)
 
     def test_what_is_not_there_is_told(self, hung: Gallery) -> None:
-        with pytest.raises(errors.TableVersionNotFoundError):
-            hung.refresh("v", src_version=99)
+        for version in (99, 2**70, -(2**70)):
+            with pytest.raises(errors.TableVersionNotFoundError):
+                hung.refresh("v", src_version=version)
         with pytest.raises(errors.TableNotFoundError, match="does not exist"):
             hung.refresh("nope")
         with pytest.raises(errors.InvalidInputError, match="is a table, not a materialized view"):
@@ -231,6 +236,22 @@ class TestAltering:
         told = gallery.describe("v")
         assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, None, "rebuild")
 
+    def test_callers_who_change_different_things_at_once_both_do(
+        self, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gallery.create("v", {"source": "t"})
+        write = gallery.ns._write
+
+        def write_after_another(work: Any) -> Any:
+            monkeypatch.undo()
+            gallery.ns.alter_materialized_view(AlterViewRequest(id=["v"], schedule="0 3 * * *"))
+            return write(work)
+
+        monkeypatch.setattr(gallery.ns, "_write", write_after_another)
+        told = gallery.ns.alter_materialized_view(AlterViewRequest(id=["v"], auto_refresh=True))
+        assert (told.auto_refresh, told.schedule) == (True, "0 3 * * *")
+        assert gallery.describe("v").schedule == "0 3 * * *"
+
     @pytest.mark.parametrize("fields", [{}, {"schedule": "daily"}, {"on_schema_change": "cry"}])
     def test_what_is_wrong_is_refused(self, hung: Gallery, fields: dict[str, Any]) -> None:
         with pytest.raises(errors.InvalidInputError):
@@ -263,6 +284,26 @@ class TestListingAndDropping:
         assert gallery("ListTables", "$").tables == ["t"]
         with pytest.raises(errors.TableNotFoundError):
             gallery.ns.describe_materialized_view(DescribeViewRequest(id=["v"]))
+
+    def test_a_source_is_not_dropped_while_a_view_of_it_is_being_made(
+        self, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        insert = views.insert
+        with closing(Gallery(tmp_path, database=postgres_url)) as gallery, ThreadPoolExecutor(1) as threads:
+            gallery.fill()
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            drops: list[Future[Any]] = []
+
+            def insert_beside_a_drop(*arguments: Any) -> None:
+                insert(*arguments)
+                drops.append(threads.submit(gallery, "DropTable", "t"))
+                wait_until(lambda: drops[-1].done() or gallery.ns.house.database.read(lambda c: c.one(waits)))
+
+            monkeypatch.setattr(views, "insert", insert_beside_a_drop)
+            gallery.create("v", {"source": "t"})
+            with pytest.raises(errors.InvalidTableStateError, match="needed by view 'v'"):
+                drops[-1].result(60)
+            assert gallery("ListTables", "$").tables == ["t", "v"]
 
     def test_a_table_is_not_dropped_as_a_view(self, hung: Gallery) -> None:
         with pytest.raises(errors.InvalidInputError, match="not a materialized view"):

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError
 
+import pennon
 from pennon.catalog import views
 from pennon.catalog.views import Watermark
+from pennon.client.columns import column_entries
 from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
 from pennon.lake.arrow_stream import source_of
+from pennon.lake.feature_columns import find_feature_column
 from tests.integration.views.guards.house import stream_of
 
 if TYPE_CHECKING:
@@ -117,13 +120,14 @@ def test_views_are_dropped_with_the_column_they_read(lake: ViewLake) -> None:
     assert not folder.exists()
 
 
-def test_a_view_follows_a_column_to_its_new_name(lake: ViewLake) -> None:
+@pytest.mark.parametrize("path", ["b", "`b`"])
+def test_a_view_follows_a_column_to_its_new_name(lake: ViewLake, path: str) -> None:
     where = "b <> 'b' AND length(b) > 0 AND `b` LIKE '%'"
     view_id = lake.view("w", "t", {"a": "a", "text": "b"}, where=where)
     source_id = lake.ns.find_table(("t",)).id
     mark = Watermark({source_id: 1}, fields={source_id: {"a": 0, "b": 1}})
     lake.ns.house.database.write(lambda c: views.advance(c, view_id, None, mark, 1, 0))
-    rename(lake, "b", "new name", cascade=True)
+    rename(lake, path, "new name", cascade=True)
     view = lake.view_of(view_id)
     assert view is not None
     assert view.stale_reason is None
@@ -159,11 +163,19 @@ def test_computed_columns_keep_their_inputs(lake: ViewLake) -> None:
         lake("AlterTableDropColumns", "t", columns=["c"])
     with pytest.raises(InvalidTableStateError, match=r"Column 'c' is needed by column 'half'\."):
         rename(lake, "c", "d")
-    rename(lake, "c", "d", cascade=True)
+    rename(lake, "`c`", "d", cascade=True)
     metadata = lake.open("t").schema.field("half").metadata
     assert metadata[b"computed_column.expression"] == b"`d` / 2"
     lake("AlterTableDropColumns", "t", columns=["d"], cascade=True)
     assert lake.open("t").schema.names == ["a", "b"]
+
+
+def test_functions_follow_a_column_to_its_new_name_also_with_what_is_inside(lake: ViewLake) -> None:
+    lake("CreateTable", "nested", data=pa.table({"meta": [{"text": "x"}]}))
+    copied = pennon.udf(input_columns=["meta.text"], data_type=pa.string())(lambda text: text)
+    lake("AlterTableAddColumns", "nested", new_columns=column_entries({"copy": copied}))
+    rename(lake, "meta", "info", "nested", cascade=True)
+    assert find_feature_column(lake.open("nested"), "copy").inputs == ("info.text",)
 
 
 def test_what_is_dropped_together_needs_nothing_else(lake: ViewLake) -> None:
