@@ -33,9 +33,7 @@ def run_storm(lake: Lake, seed: int, *, steps: int, kills: int, whole: bool) -> 
     def strike() -> None:
         for moment in moments:
             wait_until(lambda: over.is_set() or sum(worker.done for worker in workers) >= moment, "work is done")  # noqa: B023
-            if over.is_set():
-                return
-            weather.strike(whole=whole)
+            weather.strike(whole=whole)  # also when the work was faster: what is there must outlast it
 
     def work(worker: Worker) -> None:
         for _ in range(steps):

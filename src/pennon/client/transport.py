@@ -83,17 +83,7 @@ class Transport:
 
     def ask_all(self, path: str, body: Json, items: str, limit: int | None = None) -> list[Json]:
         """Return the items of all pages of a listing, or so many of the first ones."""
-        found: list[Json] = []
-        token: str | None = None
-        while limit is None or len(found) < limit:
-            more = {"page_token": token} if token else {}
-            most = {"limit": limit - len(found)} if limit is not None else {}
-            answer = self.ask(path, {**body, **most, **more})
-            found += answer.get(items) or []
-            token = answer.get("page_token")
-            if not token:
-                break
-        return found
+        return _all_items(lambda page: self.ask(path, {**body, **page}), items, limit)
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Json:
         """Read what is at a path, and return the answer."""
@@ -101,16 +91,7 @@ class Transport:
 
     def get_all(self, path: str, items: str, limit: int | None = None, **query: Any) -> list[Any]:
         """Return the items of all pages of a listing that is read, or so many of the first ones."""
-        found: list[Any] = []
-        token: str | None = None
-        while limit is None or len(found) < limit:
-            left = None if limit is None else limit - len(found)
-            answer = self.get(path, {**query, "limit": left, "page_token": token})
-            found += answer.get(items) or []
-            token = answer.get("page_token")
-            if not token:
-                break
-        return found
+        return _all_items(lambda page: self.get(path, {**query, **page}), items, limit)
 
     def fetch(self, path: str, body: Json | None = None) -> bytes:
         """Send a request that changes nothing, and return the bytes of its answer."""
@@ -188,7 +169,8 @@ class Transport:
 
     def _unreachable(self, error: HTTPError, *, never_sent: bool) -> LanceNamespaceError:
         if never_sent:
-            return ServiceUnavailableError(f"There is no server at {self.url}: {error}")
+            said = str(error).partition("): ")[2] or str(error)  # without the name of urllib3's own object
+            return ServiceUnavailableError(f"There is no server at {self.url}: {said}")
         return ServiceUnavailableError(
             f"The answer of {self.url} was lost, so the request may have been carried out or not: {error}"
         )
@@ -229,6 +211,19 @@ def error_of(response: urllib3.BaseHTTPResponse) -> LanceNamespaceError:
     if stated.get("request_id"):
         error.add_note(f"The server's log has it under request {stated['request_id']}.")
     return error
+
+
+def _all_items(fetch: Callable[[Json], Json], items: str, limit: int | None) -> list[Any]:
+    """Fetch one page after the other, each told what is asked for of it, until there are enough items or no more."""
+    found: list[Any] = []
+    after: Json = {}
+    while limit is None or len(found) < limit:
+        answer = fetch(after if limit is None else {**after, "limit": limit - len(found)})
+        found += answer.get(items) or []
+        if not answer.get("page_token"):
+            break
+        after = {"page_token": answer["page_token"]}
+    return found
 
 
 def _pause(attempt: int, wanted: str | None) -> float:

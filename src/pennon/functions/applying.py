@@ -15,7 +15,7 @@ from pennon.functions.deadlines import HUNG_EXIT, CallTimedOut, Deadline
 from pennon.functions.failures import NOBODY, FunctionFailedError, RangeFailedError, RowError, range_failed
 from pennon.functions.loading import Loaded, missing_package
 from pennon.functions.policy import ErrorPolicy
-from pennon.functions.results import Results, Target, WrongLengthError
+from pennon.functions.results import Results, Target, WrongLengthError, join, nulls
 
 if TYPE_CHECKING:
     from pennon.functions.outputs import Output
@@ -86,7 +86,7 @@ class Applier:
         errors: list[RowError] = []
         with self._deadline:
             pieces = [self._by_row(batch, errors)] if by_row else list(self._by_batch(batch, errors))
-        return Applied(self._results.join(pieces), errors, self._calls)
+        return Applied(join(pieces, self._results.schema), errors, self._calls)
 
     # One call for each row.
 
@@ -95,7 +95,7 @@ class Applier:
         try:
             return self._results.from_rows(values)
         except Exception:  # noqa: BLE001 - whatever a result does while it is converted is the function's fault
-            return self._results.join(list(self._convert_rows(values, errors)))
+            return join(list(self._convert_rows(values, errors)), self._results.schema)
 
     def _call_rows(self, columns: Sequence[Sequence[Any]], rows: int, errors: list[RowError]) -> list[Any]:
         try:
@@ -170,8 +170,6 @@ class Applier:
     # One call for each batch.
 
     def _by_batch(self, batch: pa.RecordBatch, errors: list[RowError]) -> Iterator[pa.RecordBatch]:
-        if not batch.num_rows:
-            yield self._results.nulls(0)
         for offset, rows in self._portions(batch):
             yield from self._settle_batch(rows, offset, errors)
 
@@ -225,7 +223,7 @@ class Applier:
         for start, stop, piece in self._settled(attempt, rows, offset):
             if isinstance(piece, RangeFailedError):
                 errors.extend(piece.at(offset + row) for row in range(start, stop))
-                yield self._results.nulls(stop - start)
+                yield nulls(stop - start, self._results.schema)
             else:
                 yield piece
 

@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
@@ -24,6 +25,8 @@ Kind = Literal["scalar", "batch", "record_batch", "chunker", "batched_chunker", 
 COLUMN_KINDS: tuple[Kind, ...] = ("scalar", "batch", "record_batch")
 
 FORMAT = 1
+#: Halves of characters, which JSON can write and nothing else can.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ def read_envelope(content: bytes) -> Envelope:
 def _json_object(content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
+        if _SURROGATE.search(content):
+            json.dumps(document, ensure_ascii=False).encode()  # raises unless each half has its other
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

@@ -63,7 +63,7 @@ def range_failed(error: BaseException, attempt: int = 1) -> RangeFailedError:
     return RangeFailedError(name_of(type(error)), text_of(error), attempt=attempt)
 
 
-def name_of(kind: type[BaseException]) -> str:
+def name_of(kind: type) -> str:
     """Return the name by which people know an exception."""
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
+from pennon.functions.failures import name_of, text_of
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -35,7 +37,7 @@ class Retry:
         """Tell whether an error is one of those that the rule is for."""
         if self.exceptions and not _names_of(type(error)).intersection(self.exceptions):
             return False
-        return self.message is None or re.search(self.message, str(error)) is not None
+        return self.message is None or re.search(self.message, text_of(error)) is not None
 
     def delay(self, attempt: int) -> float:
         """Return the seconds to wait after an attempt has failed; the first attempt is 1."""
@@ -175,16 +177,12 @@ def _build(kind: type[_Built], values: dict[str, Any], what: str) -> _Built:
 
 
 def _names_of(kind: type[BaseException]) -> set[str]:
-    return {name for base in kind.__mro__ for name in (base.__name__, _dotted_name(base))}
+    return {name for base in kind.__mro__ for name in (base.__name__, name_of(base))}
 
 
 def _name_of(exception: object) -> str:
     if isinstance(exception, type) and issubclass(exception, BaseException):
-        return _dotted_name(exception)
+        return name_of(exception)
     if isinstance(exception, str):
         return exception
     raise TypeError(f"A function is called again for classes of exceptions, or for their names, not for {exception!r}.")
-
-
-def _dotted_name(kind: type) -> str:
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

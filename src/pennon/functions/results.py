@@ -47,16 +47,18 @@ class Results:
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def nulls(self, rows: int) -> pa.RecordBatch:
-        """Return rows without values."""
-        return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in self.schema], schema=self.schema)
 
-    def join(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Return consecutive pieces as one batch."""
-        if len(pieces) == 1:
-            return pieces[0]
-        columns = [pa.concat_arrays([piece.column(i) for piece in pieces]) for i in range(len(self.schema))]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+def nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows without values."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, kind) for kind in schema.types], schema=schema)
+
+
+def join(pieces: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return consecutive pieces as one batch; raises ArrowInvalid when they are too large to be one."""
+    if len(pieces) < 2:
+        return pieces[0] if pieces else nulls(0, schema)
+    columns = [pa.concat_arrays([piece.column(at) for piece in pieces]) for at in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def to_arrow(values: Any, data_type: pa.DataType) -> pa.Array:

@@ -28,6 +28,7 @@ from pennon.functions.expanding import Expanded, Expander
 from pennon.functions.failures import FunctionFailedError, RangeFailedError, RowError
 from pennon.functions.loading import EnvironmentMismatchError, load
 from pennon.functions.policy import ErrorPolicy
+from pennon.functions.results import join, nulls
 
 #: Beside the columns of a chunker's rows: of which row of its input each comes, and the how manyth of it that is.
 _PARENT, _CHILD = pa.field("__parent", pa.int64()), pa.field("__child", pa.int32())
@@ -82,9 +83,9 @@ class SandboxedApplier:
         errors: list[RowError] = []
         calls = 0
         for start, stop, outcome in self._outcomes(batch, errors):
-            pieces.append(outcome.values if outcome is not None else self._nulls(stop - start))
+            pieces.append(outcome.values if outcome is not None else nulls(stop - start, self._outputs))
             calls += outcome.calls if outcome is not None else 0
-        return Applied(self._joined(pieces), errors, calls)
+        return Applied(join(pieces, self._outputs), errors, calls)
 
     def _outcomes(self, batch: pa.RecordBatch, errors: list[RowError]) -> Iterator[tuple[int, int, Applied | None]]:
         """Yield consecutive ranges of rows with what became of them, and note the errors; none stands for a death."""
@@ -99,14 +100,6 @@ class SandboxedApplier:
             else:
                 errors.extend(error.at(start + error.row) for error in outcome.errors)
                 yield start, stop, outcome
-
-    def _joined(self, pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-        if len(pieces) == 1:
-            return pieces[0]
-        return _one_batch(pieces, self._outputs) if pieces else self._nulls(0)
-
-    def _nulls(self, rows: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.nulls(rows, kind) for kind in self._outputs.types], schema=self._outputs)
 
     def _apply_in_child(self, batch: pa.RecordBatch, offset: int) -> Applied:
         self._child.send(batch_to_bytes(batch))
@@ -135,11 +128,6 @@ class SandboxedExpander(SandboxedApplier):
     def _expanded(self, rows: pa.RecordBatch, first: int) -> Expanded:
         parents, children = (rows.column(field.name).to_numpy() for field in (_PARENT, _CHILD))
         return Expanded(rows.select(self._outputs.names), parents + first, children)
-
-
-def _one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 # The child.
@@ -178,7 +166,7 @@ def _expanded_rows(expander: Expander, batch: pa.RecordBatch, outputs: pa.Schema
         )
         for piece in pieces
     ]
-    return Applied(_one_batch(rows, schema), errors)
+    return Applied(join(rows, schema), errors)
 
 
 def _open(settings: dict[str, Any], content: bytes, outputs: pa.Schema) -> Applier:

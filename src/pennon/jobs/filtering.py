@@ -9,7 +9,7 @@ from lance_namespace.errors import InvalidInputError
 
 #: The columns that a filter may name.
 COLUMNS = ("kind", "unit", "state", "claim_entity", "updated_by", "job_id")
-_TEXT = r"'(?:[^']|'')*'"
+_TEXT = r"'(?:[^']|'')*+'"
 _TERM = re.compile(
     rf"\s*(?P<column>\w+)\s*(?:(?P<operator>=|!=|<>)\s*(?P<text>{_TEXT})"
     rf"|(?P<not>not\s+)?in\s*\((?P<list>\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*)*)\))\s*(?P<next>and\b|or\b|$)",

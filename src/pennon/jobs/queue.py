@@ -95,7 +95,7 @@ class Queue:
         A job whose worker was not heard of during its lease is taken over, or fails when that happened too often.
         """
         # Idle workers ask often, and must not keep others from writing.
-        if not self._database.read(lambda connection: jobs.claimable(connection, self._now(), 1)):
+        if not self.has_work():
             return None
         return self._database.write(lambda connection: self._claim(connection, worker, lease_seconds))
 

@@ -94,6 +94,8 @@ class AutoRefresh:
                     self._follow(table, view)
             except LanceNamespaceError as error:
                 logger.info("no automatic refresh of %s: %s", format_identifier(table.identifier), error)
+            except Exception:  # one whose storage is out of order hinders no other
+                logger.exception("no automatic refresh of %s for now", format_identifier(table.identifier))
         known = {view.table_id for view in following}
         self._too_little = {view_id: seen for view_id, seen in self._too_little.items() if view_id in known}
 

@@ -99,10 +99,13 @@ class AutoBackfill:
             return True
         try:
             dataset = self._datasets.at(table, branch, None)
+            outcomes = [self._follow(table, branch, dataset, name) for name in feature_columns(dataset.schema)]
         except LanceNamespaceError as error:
             logger.info("no automatic backfill of %s: %s", table.identifier, error)
             return True
-        outcomes = [self._follow(table, branch, dataset, name) for name in feature_columns(dataset.schema)]
+        except Exception:  # one whose storage is out of order hinders no other
+            logger.exception("no automatic backfill of %s for now", table.identifier)
+            return False
         return all(outcomes)
 
     def _follow(self, table: Table, branch: str, dataset: Any, name: str) -> bool:

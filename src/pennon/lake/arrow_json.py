@@ -103,7 +103,7 @@ def type_from_json(given: Any) -> pa.DataType:
     try:
         nested = _nested_from_json(name, given)
         return nested if nested is not None else _parametric_type(name)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
         raise InvalidInputError(f"The data type {name!r} is not known or not complete.") from None
 
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 from lance_namespace.errors import ConcurrentModificationError
 
 from pennon.lake.arrow_json import type_to_json
+from pennon.lake.blobs import holds_blobs
+from pennon.lake.feature_columns import leaves_of
 from pennon.lake.indexing import describe_indices
 
 Json = dict[str, Any]
@@ -27,6 +29,7 @@ class Comparison:
     changed: list[str] = field(default_factory=list)
     new_on_main: int = 0
     new_on_branch: int = 0
+    changed_on_branch: int = 0
     deleted_on_branch: int = 0
     exact: bool = False
 
@@ -45,8 +48,8 @@ class Comparison:
             found.append({"code": "columnRemoved", "message": "the branch removed columns of main"})
         if self.changed:
             found.append({"code": "columnChanged", "message": "the branch changed columns of main"})
-        if self.deleted_on_branch:
-            found.append({"code": "rowsChanged", "message": "the branch deleted rows of main"})
+        if self.changed_on_branch or self.deleted_on_branch:
+            found.append({"code": "rowsChanged", "message": "the branch changed or deleted rows of main"})
         if not self.exact:
             found.append({"code": "noStableRowIds", "message": "the table has no stable row ids to match rows by"})
         return found
@@ -62,7 +65,7 @@ class Comparison:
             "rowCountMain": self.main.count_rows(),
             "rowCountBranch": self.other.count_rows(),
             "rowSummary": {
-                "unchanged": self.other.count_rows() - self.new_on_branch,
+                "unchanged": self.other.count_rows() - self.new_on_branch - self.changed_on_branch,
                 "newOnBase": self.new_on_main,
                 "newOnBranch": self.new_on_branch,
                 "staleRecompute": 0,
@@ -100,6 +103,7 @@ def compare(main: Any, other: Any, branch: str, parent_version: int) -> Comparis
         changed=changed,
         new_on_main=_count(_delta(main, parent_version).get_inserted_rows()) if exact else 0,
         new_on_branch=_count(_delta(other, parent_version).get_inserted_rows()) if exact else 0,
+        changed_on_branch=_count_changed(main.checkout_version(parent_version), other) if exact else 0,
         deleted_on_branch=_count(deleted),
         exact=exact,
     )
@@ -142,6 +146,49 @@ def _delta(dataset: Any, version: int) -> Any:
 
 def _count(batches: Any) -> int:
     return sum(batch.num_rows for batch in batches)
+
+
+def _count_changed(base: Any, other: Any) -> int:
+    """Count the rows of a base that have other values in a later version.
+
+    That they were written since does not tell: to fill a new column writes rows that stay as they are.
+    """
+    names = [item.name for item in base.schema if _type_in(other.schema, item.name) == item.type]
+    fragments = _rewritten(base, other, names)
+    if not fragments:
+        return 0
+    # Blobs are told by where they are, which is another place then: their rows count as changed.
+    compared = [] if any(holds_blobs(base.schema.field(name)) for name in names) else names
+    written = f"_row_created_at_version <= {base.version} AND _row_last_updated_at_version > {base.version}"
+    scanner = other.scanner(columns=compared, fragments=fragments, filter=written, with_row_id=True)
+    return sum(_count_differing(base, batch, compared) for batch in scanner.to_batches())
+
+
+def _count_differing(base: Any, batch: pa.RecordBatch, names: list[str]) -> int:
+    if not names:
+        return int(batch.num_rows)
+    before = base._take_rows(batch.column("_rowid").to_pylist(), columns=names)  # noqa: SLF001 (no public one)
+    after = pa.Table.from_batches([batch]).select(names)
+    if before.equals(after):
+        return 0
+    # As they are written, NaN is NaN.
+    return sum(repr(was) != repr(now) for was, now in zip(before.to_pylist(), after.to_pylist(), strict=True))
+
+
+def _rewritten(base: Any, other: Any, names: list[str]) -> list[Any]:
+    """Return the fragments of a later version that have other files than in a base for columns they share."""
+    leaves = {leaf for item in base.lance_schema.fields() if item.name() in names for leaf in leaves_of(item)}
+
+    def files(fragment: Any) -> list[tuple[str, list[int]]]:
+        held = ((file.path, sorted(leaves.intersection(file.fields))) for file in fragment.metadata.files)
+        return [file for file in held if file[1]]
+
+    known = {fragment.fragment_id: files(fragment) for fragment in base.get_fragments()}
+    return [fragment for fragment in other.get_fragments() if known.get(fragment.fragment_id) != files(fragment)]
+
+
+def _type_in(schema: pa.Schema, name: str) -> pa.DataType | None:
+    return schema.field(name).type if name in schema.names else None
 
 
 def _column(item: pa.Field) -> Json:

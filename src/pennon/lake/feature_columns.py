@@ -16,7 +16,7 @@ from pennon.lake.field_paths import find_field, join_path, split_path
 from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY, STRUCT_FIELD_KEY, read_inputs
 
 #: Comments and texts, which name nothing, quoted names, and words.
-_WORD = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`([^`]+)`|([^\W\d]\w*)""", re.DOTALL)
+_WORD = re.compile(r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`([^`]+)`|([^\W\d]\w*)""", re.DOTALL)
 
 
 @dataclass(frozen=True)

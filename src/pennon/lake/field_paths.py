@@ -14,25 +14,25 @@ from pennon.core.errors import suggest
 def split_path(path: str) -> list[str]:
     """Return the segments of a field path: separated by dots, with backticks around those that hold dots."""
     segments: list[str] = []
-    rest = path
-    while rest:
-        if rest.startswith("`"):
-            end = 1
-            while (end := rest.find("`", end)) != -1 and rest[end : end + 2] == "``":
+    at, length = 0, len(path)
+    while at < length:
+        if path[at] == "`":
+            end = at + 1
+            while (end := path.find("`", end)) != -1 and path[end : end + 2] == "``":
                 end += 2
             if end == -1:
                 raise InvalidInputError(f"The path {path!r} has a backtick without its partner.")
-            segments.append(rest[1:end].replace("``", "`"))
-            rest = rest[end + 1 :]
+            segments.append(path[at + 1 : end].replace("``", "`"))
+            at = end + 1
         else:
-            segment, _, _ = rest.partition(".")
-            segments.append(segment)
-            rest = rest[len(segment) :]
-        if rest and not rest.startswith("."):
+            end = path.find(".", at)
+            segments.append(path[at : end if end != -1 else length])
+            at += len(segments[-1])
+        if at < length and path[at] != ".":
             raise InvalidInputError(f"The path {path!r} is not a field path.")
-        if rest == "." or (rest and not segments[-1]):
+        if at == length - 1 or (at < length and not segments[-1]):
             raise InvalidInputError(f"The path {path!r} has an empty segment.")
-        rest = rest[1:]
+        at += 1
     if not segments:
         raise InvalidInputError("The field path is empty.")
     return segments

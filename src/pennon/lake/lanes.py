@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -66,9 +66,13 @@ class Lanes(Generic[Item, Result]):
                     lane.arrived.set()
             with lane.turn:
                 if not outcome.done():
-                    with shut():
-                        self._gather(key, lane)
-                        self._commit_waiting(key, lane, commit)
+                    try:
+                        with shut():
+                            self._gather(key, lane)
+                            self._commit_waiting(key, lane, commit)
+                    except BaseException:
+                        self._withdraw(lane, outcome)
+                        raise
         return outcome.result()
 
     def _gather(self, key: str, lane: _Lane) -> None:
@@ -84,17 +88,23 @@ class Lanes(Generic[Item, Result]):
         with self._lock:
             group, lane.waiting = lane.waiting, []
         began = time.monotonic()
+        outcomes: Sequence[Result | BaseException]
         try:
             outcomes = commit([item for item, _ in group])
-        except Exception as error:  # noqa: BLE001 (every member of the group must hear of it)
+        except BaseException as error:  # noqa: BLE001 (every member of the group must hear of it)
             outcomes = [error] * len(group)
         with self._lock:
             self._habits[key] = (len(group) + len(lane.waiting), time.monotonic() - began)
         for (_, outcome), result in zip(group, outcomes, strict=True):
-            if isinstance(result, Exception):
+            if isinstance(result, BaseException):
                 outcome.set_exception(result)
             else:
                 outcome.set_result(result)
+
+    def _withdraw(self, lane: _Lane, outcome: Future[Any]) -> None:
+        """Take out an item that was not committed: its caller hears of a failure, so nobody may commit it any more."""
+        with self._lock:
+            lane.waiting = [waiting for waiting in lane.waiting if waiting[1] is not outcome]
 
     @contextmanager
     def _lane(self, key: str) -> Iterator[_Lane]:

@@ -15,6 +15,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 _TRAILER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
+#: No catalog counts further.
+_LATEST_MILLIS = 2**63 - 1
 
 #: Deletion files, stable row ids, the second file format, configuration, several bases, no transaction files.
 READABLE_FLAGS = 0b111111
@@ -124,10 +126,13 @@ def parse_manifest(content: bytes) -> Manifest:
     parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
     if not parsed.version:
         raise BadManifestError("it names no version")
+    timestamp_millis = parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000
+    if timestamp_millis > _LATEST_MILLIS:
+        raise BadManifestError("it is of no time that there can be")
     return Manifest(
         version=parsed.version,
         branch=parsed.branch,
-        timestamp_millis=parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000,
+        timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
         fragment_ids=frozenset(fragment.id for fragment in parsed.fragments),
         data_files=frozenset(

@@ -34,6 +34,9 @@ _PREFIX = re.compile(
 #: What storage says: nothing that a request could do about it.
 _STORAGE = re.compile(r"Generic \S+ error: |\(os error \d+\)|Not found: \S*/")
 _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
+#: Of a long message, which repeats the caller's SQL, so much of its beginning and its end is looked at: the time that
+#: takes grows with the square of the length.
+_LOOKED_AT = 2000
 
 
 def _column(match: re.Match[str]) -> LanceNamespaceError:
@@ -93,7 +96,7 @@ _RULES: tuple[Rule, ...] = (
 
 def plain(message: str) -> str:
     """Return what Lance says without its own source positions and without paths of the server."""
-    text = _STATEMENT.sub(r"The SQL cannot be read: \1", _ORIGIN.sub("", message))
+    text = _STATEMENT.sub(r"The SQL cannot be read: \1", _ORIGIN.sub("", _shortened(message)))
     text = _PREFIX.sub("", text).split("\n", 1)[0].strip()
     text = _PATH.sub("…", text)
     return text[:500]
@@ -102,7 +105,8 @@ def plain(message: str) -> str:
 def translate(error: BaseException) -> LanceNamespaceError | None:
     """Return the protocol's error for what Lance raised; none when it is not about the request."""
     texts = [part for part in error.args if isinstance(part, str)]
-    message = "".join(texts) if 1 < len(texts) == len(error.args) else str(error)  # pylance cuts some in two
+    whole = "".join(texts) if 1 < len(texts) == len(error.args) else str(error)  # pylance cuts some in two
+    message = _shortened(whole)
     for pattern, make in _RULES:
         match = pattern.search(message)
         if match is not None:
@@ -112,6 +116,10 @@ def translate(error: BaseException) -> LanceNamespaceError | None:
     if isinstance(error, (ValueError, TypeError, KeyError, OverflowError, NotImplementedError)):
         return InvalidInputError(plain(message) or "The request cannot be carried out.")
     return None
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= 2 * _LOOKED_AT else f"{message[:_LOOKED_AT]}…{message[-_LOOKED_AT:]}"
 
 
 @contextmanager

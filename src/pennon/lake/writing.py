@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -364,12 +365,12 @@ def check_schema(schema: pa.Schema) -> None:
 
 def check_column_names(names: Sequence[str]) -> None:
     """Refuse names of columns that Lance could not read again, or that mean something else to it."""
-    for name in names:
+    for name, count in Counter(names).items():
         if not name or any(char in name for char in ".`\0"):
             raise TableSchemaValidationError(f"{name!r} cannot be a column: a name has no dot, backtick or NUL in it.")
         if name in _RESERVED_COLUMNS:
             raise TableSchemaValidationError(f"{name!r} cannot be a column: it is what Lance calls one of its own.")
-        if names.count(name) > 1:
+        if count > 1:
             raise TableSchemaValidationError(f"There would be two columns {name!r}.")
 
 

@@ -285,7 +285,7 @@ class _Worker:
 
     def _at_once(self, inputs: pa.RecordBatch, compute: Any, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         """Call a function; several times at once, if asked to, because it waits for something else than this CPU."""
-        import pyarrow as pa
+        from pennon.functions.results import join
 
         threads = self._task.sizes.threads
         if threads == 1:
@@ -303,8 +303,8 @@ class _Worker:
         errors = [
             (row + start, *rest) for start, (_, found) in zip(starts, outcomes, strict=True) for row, *rest in found
         ]
-        table = pa.Table.from_batches([values for values, _ in outcomes]).combine_chunks()
-        return table.to_batches()[0], errors
+        pieces = [values for values, _ in outcomes]
+        return join(pieces, pieces[0].schema), errors
 
     @contextmanager
     def _expanding(self) -> Iterator[Callable[[pa.RecordBatch], list[pa.RecordBatch]]]:

@@ -40,8 +40,8 @@ class Refresh:
     """One refresh job."""
 
     def __init__(self, tools: Tools, lease: Lease) -> None:
-        self._tools = tools
-        self._lease = lease
+        self.tools = tools
+        self.lease = lease
         self._job = lease.job
         self._spec: dict[str, Any] = lease.job.spec
         #: What a refresh of several views has read and made: all of them come from the same versions of their tables.
@@ -50,7 +50,7 @@ class Refresh:
 
     def run(self) -> dict[str, Any]:
         """Refresh the view, and before it, if so asked, those it reads; return the job's result."""
-        self._lease.add(rows_computed=0, rows_committed=0, rows_failed=0)
+        self.lease.add(rows_computed=0, rows_committed=0, rows_failed=0)
         result: dict[str, Any] = {}
         for view_id in [*self._spec.get("before", []), self._job.table_id]:
             try:
@@ -68,10 +68,10 @@ class Refresh:
         is_own = view_id == self._job.table_id
         spec = self._spec if is_own else {name: self._spec.get(name) for name in ("cluster", "concurrency", "full")}
         for _ in range(_ROUNDS):
-            self._lease.check()
+            self.lease.check()
             self.phase = "plan"
             self._widen(table, spec)
-            plan = Planner(self._tools, table, spec, self._held).plan()
+            plan = Planner(self.tools, table, spec, self._held).plan()
             try:
                 self._pin(plan)
                 self._tell(plan)
@@ -93,13 +93,13 @@ class Refresh:
 
     def _widen(self, table: Table, spec: dict[str, Any]) -> None:
         """Give a view that shows all columns of its sources those that are new, if they are to be followed."""
-        view = self._tools.database.read(lambda connection: views.find(connection, table.id))
+        view = self.tools.database.read(lambda connection: views.find(connection, table.id))
         definition = Definition.from_json(view.definition) if view is not None else None
         if view is None or definition is None or view.on_schema_change != "rebuild" or not definition.all_columns:
             return
-        reads = Planner(self._tools, table, spec, self._held).reads(definition)
+        reads = Planner(self.tools, table, spec, self._held).reads(definition)
         opened = [(read.table, read.dataset) for read in reads]
-        wider, lacking = widen(view, opened, self._tools.datasets.at(table, "", None).schema)
+        wider, lacking = widen(view, opened, self.tools.datasets.at(table, "", None).schema)
         if not len(lacking):
             return
 
@@ -109,22 +109,22 @@ class Refresh:
             properties = {"operation": "Refresh", "principal": self._job.submitted_by, "job_id": self._job.id}
             return transactions.record(connection, "Refresh", table.identifier, properties)
 
-        self._tools.writer.change(table, "", note, lambda newest: newest.add_columns(lacking))
+        self.tools.writer.change(table, "", note, lambda newest: newest.add_columns(lacking))
 
     def _carry_out(self, plan: RefreshPlan, spec: dict[str, Any]) -> dict[str, Any]:
         if plan.mode == "no_op":
             before = plan.view.watermark
             moved = before is None or before.to_json() != plan.after.to_json() or plan.view.stale_reason is not None
-            committer = ViewCommitter(self._tools, self._lease, plan)
-            version = committer.advance() if moved else self._tools.datasets.newest(plan.table, "").version
+            committer = ViewCommitter(self.tools, self.lease, plan)
+            version = committer.advance() if moved else self.tools.datasets.newest(plan.table, "").version
             return _result(plan, Computed(), version)
         run = f"{self._mark(self._job.attempt)}-{new_id()[-6:]}"
         self._remove_strays(plan, before=self._job.attempt)
         try:
-            with PastRows(self._tools, plan) as past:
+            with PastRows(self.tools, plan) as past:
                 computed = Computation(self, plan, spec, run).run()
                 plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
-                version = self._commit(ViewCommitter(self._tools, self._lease, plan, past, computed.errors), computed)
+                version = self._commit(ViewCommitter(self.tools, self.lease, plan, past, computed.errors), computed)
         finally:
             self._remove_strays(plan, before=self._job.attempt + 1)
         return _result(plan, computed, version)
@@ -134,7 +134,7 @@ class Refresh:
         began = time.perf_counter()
         known = np.concatenate([np.empty(0, dtype=np.int64), *computed.known])
         version, computed.counts = committer.commit(computed.fragments, known)
-        self._lease.add(commit_seconds=time.perf_counter() - began, rows_committed=computed.rows)
+        self.lease.add(commit_seconds=time.perf_counter() - began, rows_committed=computed.rows)
         return version
 
     def _mark(self, attempt: int) -> str:
@@ -150,31 +150,31 @@ class Refresh:
             marks.add(f"refresh-{plan.view.failed_job}")
         if not marks:
             return
-        folder = self._tools.places.folder(plan.table.location)
-        known = self._tools.database.read(lambda connection: views.find(connection, plan.table.id))
-        kept = _named(self._tools.datasets.at(plan.table, "", None))
+        folder = self.tools.places.folder(plan.table.location)
+        known = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
+        kept = _named(self.tools.datasets.at(plan.table, "", None))
         for version in {plan.view.refreshed_version, known.refreshed_version if known is not None else None} - {None}:
             # An attempt that committed may have been followed by a compaction.
             with suppress(LanceNamespaceError):
-                kept |= _named(self._tools.datasets.at(plan.table, "", version))
+                kept |= _named(self.tools.datasets.at(plan.table, "", version))
         remove_strays(folder, marks, kept)
 
     def _pin(self, plan: RefreshPlan) -> None:
         """Keep the versions that are read from being cleaned up."""
         for read in plan.reads:
-            pins.pin(self._tools.places.folder(read.table.location), plan.table.id, read.dataset.version)
+            pins.pin(self.tools.places.folder(read.table.location), plan.table.id, read.dataset.version)
 
     def _release_pins(self, plan: RefreshPlan) -> None:
         """Give up the versions of sources that the view does not hold, as the catalog has it now."""
-        view = self._tools.database.read(lambda connection: views.find(connection, plan.table.id))
+        view = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
         held = view.watermark.versions if view is not None and view.watermark is not None else {}
         for read in plan.reads:
-            folder = self._tools.places.folder(read.table.location)
+            folder = self.tools.places.folder(read.table.location)
             pins.release(folder, plan.table.id, keep=[held[read.table.id]] if read.table.id in held else [])
 
     def _tell(self, plan: RefreshPlan) -> None:
         rows = plan.rows
-        self._lease.counters["rows_planned"] = self._lease.rows_done + rows
+        self.lease.counters["rows_planned"] = self.lease.rows_done + rows
         data = {"mode": plan.mode, "reason": plan.reason, "rows": rows, "source_versions": plan.versions}
         self.tools.queue.note(self._job, "planned", plan.table.name, data)
 
@@ -185,24 +185,14 @@ class Refresh:
             for failed in {view_id, self._job.table_id}:
                 views.mark_stale(connection, failed, reason, self._job.id)
 
-        self._tools.database.write(work)
+        self.tools.database.write(work)
 
     def _table(self, view_id: str) -> Table:
-        found = self._tools.database.read(lambda connection: tables.find_by_id(connection, view_id))
+        found = self.tools.database.read(lambda connection: tables.find_by_id(connection, view_id))
         if found is None:
             name = format_identifier(self._job.object) if view_id == self._job.table_id else view_id
             raise TableNotFoundError(f"The view {name!r} was dropped.")
         return found
-
-    @property
-    def tools(self) -> Tools:
-        """What the worker works with."""
-        return self._tools
-
-    @property
-    def lease(self) -> Lease:
-        """The job in hand."""
-        return self._lease
 
 
 def _named(dataset: Any) -> set[str]:

@@ -138,8 +138,10 @@ def _last_use(lock: Path) -> int:
 
 
 def _size(path: Path) -> int:
+    """Return how much a file or folder takes up, as far as no other process removes it meanwhile."""
+    inside = [Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files)]
     total = 0
-    for each in [path, *path.rglob("*")]:
+    for each in [path, *inside]:
         with suppress(FileNotFoundError):
             total += each.lstat().st_size
     return total

@@ -35,6 +35,8 @@ logger = logging.getLogger("pennon.worker")
 
 _TRIGGER_SECONDS = 1.0
 _BUSY_SECONDS = 5.0
+#: Between two looks at a catalog that is out of order.
+_AWAY_SECONDS = 1.0
 #: By what the wait of a worker without work grows, and up to how many times the setting.
 _SLOWER, _LONGEST = 1.05, 10
 #: How often it looks meanwhile whether anything was written, where the catalog tells that for next to nothing.
@@ -130,10 +132,14 @@ class Worker:
 
     def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
         """Start the next job if there is one and a slot for it."""
-        queue = self._tools.queue
-        if self._busy >= slots or not queue.has_work():
+        if self._busy >= slots:
             return False
-        job = queue.claim(worker, self._tools.settings.job_lease_seconds)
+        try:
+            job = self._tools.queue.claim(worker, self._tools.settings.job_lease_seconds)
+        except Exception:
+            logger.exception("the worker cannot look for jobs; that is tried again")
+            self.stopping.wait(_AWAY_SECONDS)
+            return False
         if job is None:
             return False
         with self._lock:

@@ -14,7 +14,7 @@ from lance_namespace_urllib3_client.models import MaterializedViewUdtfEntry
 
 from pennon.functions.envelope import Envelope, read_envelope
 from pennon.functions.policy import ErrorPolicy, policy_of
-from pennon.lake.field_paths import find_field, split_path
+from pennon.lake.field_paths import find_field, path_expression
 from pennon.lake.indexing import VECTOR_TYPES
 from pennon.lake.virtual_columns import check_manifest_checksum, function_reference
 from pennon.views.asking import StructuredQuery
@@ -30,7 +30,6 @@ from pennon.views.drafting import (
     structured_reason,
 )
 from pennon.views.schemas import HIDDEN, hidden_names, stored_schema
-from pennon.views.select_text import quote
 
 _KINDS = {"chunker": ("chunker", "batched_chunker"), "udtf": ("udtf",)}
 _WHOLE = "A table function is given all rows of its source, so every refresh computes the whole view."
@@ -231,11 +230,7 @@ def _read_by(expansion: Expansion, columns: tuple[Column, ...]) -> tuple[Column,
         return columns
     known = {column.name: column for column in columns}
     wanted = (*expansion.inputs, *([expansion.partition_by] if expansion.partition_by else []))
-    return tuple(known.get(path) or Column(path, _expression(path)) for path in dict.fromkeys(wanted))
-
-
-def _expression(path: str) -> str:
-    return ".".join(quote(name) for name in split_path(path))
+    return tuple(known.get(path) or Column(path, path_expression(path)) for path in dict.fromkeys(wanted))
 
 
 def _paths(kind: Kind, expansion: Expansion) -> tuple[str, ...]:

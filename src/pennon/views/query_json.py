@@ -106,9 +106,9 @@ def _text(document: Json, name: str) -> str | None:
 
 def _count(document: Json, name: str) -> int | None:
     value = document.get(name)
-    if value is None or (type(value) is int and value >= 0):
+    if value is None or (type(value) is int and 0 <= value < 2**63):
         return value
-    raise InvalidInputError(f"The query's {name!r} must be a whole number, 0 or more.")
+    raise InvalidInputError(f"The query's {name!r} must be a whole number, 0 or more, of 64 bits at most.")
 
 
 def _list(document: Json, name: str) -> list[Any]:

@@ -68,6 +68,12 @@ def quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that digits stand for; none of anything else, and of what 64 bits do not hold."""
+    is_short = text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) if is_short and int(text) < 2**63 else None
+
+
 def take_apart(text: str) -> StructuredQuery | None:
     """Return the parts of a SELECT over one table that works row by row; none for any other query."""
     read = [token for token in tokenize(text) if token.token_type != TokenType.SEMICOLON]
@@ -171,6 +177,7 @@ def _written(text: str, read: Sequence[Token]) -> str:
 def _count(clause: str, read: Sequence[Token] | None) -> int | None:
     if read is None:
         return None
-    if len(read) != 1 or not read[0].text.isdigit():
-        raise InvalidInputError(f"{clause} must be a whole number.")
-    return int(read[0].text)
+    number = whole_number(read[0].text) if len(read) == 1 else None
+    if number is None:
+        raise InvalidInputError(f"{clause} must be a whole number, of 64 bits at most.")
+    return number

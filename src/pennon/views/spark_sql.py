@@ -20,6 +20,7 @@ from sqlglot.schema import MappingSchema
 from pennon.core.errors import suggest
 from pennon.views.asking import TableUse
 from pennon.views.row_by_row import called, find_volatile, names_of, why_not_row_by_row
+from pennon.views.select_text import whole_number
 from pennon.views.spark_types import arrow_type, spark_name
 from pennon.views.splicing import Statement
 from pennon.views.sql_functions import FORBIDDEN, GENERATORS
@@ -27,7 +28,9 @@ from pennon.views.sql_functions import FORBIDDEN, GENERATORS
 _SPARK = "spark"
 #: Spark would put settings and environment variables of the worker in their place.
 _SUBSTITUTION = "${"
-_LONGEST = 200_000
+_LONGEST = 100_000
+#: How deep all columns of a query may lie together: to resolve one takes as many steps as there are above it.
+_MOST_STEPS = 2_000_000
 _CONFUSION = (AttributeError, IndexError, KeyError, TypeError, StopIteration, RecursionError)
 #: How the parser shows what it did not expect.
 _TOKEN = re.compile(r"<Token token_type: \S+, text: (.*?), line.*?>")
@@ -110,7 +113,19 @@ def _parse(text: str, dialect: DialectType) -> exp.Query:
         query = query.this
     if not isinstance(query, exp.Select | exp.SetOperation):
         raise InvalidInputError("The query of a view must be one SELECT.")
+    if _count_steps(query) > _MOST_STEPS:
+        raise InvalidInputError("The SQL is nested too deeply: write shorter chains of operators, or IN with a list.")
     return query
+
+
+def _count_steps(query: exp.Query) -> int:
+    steps = 0
+    waiting: list[tuple[exp.Expr, int]] = [(query, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        steps += depth if isinstance(item, exp.Column) else 0
+        waiting += [(part, depth + 1) for part in item.iter_expressions()]
+    return steps
 
 
 def _plain(error: SqlglotError) -> str:
@@ -166,9 +181,12 @@ def _version_of(version: exp.Version) -> int | str:
     asked = version.args.get("expression")
     if version.name.upper() != "VERSION" or str(version.args.get("kind")).upper() != "AS OF":
         raise InvalidInputError("A table's earlier content is named by VERSION AS OF, with a number or a tag.")
-    if not isinstance(asked, exp.Literal) or not (asked.is_string or asked.name.isdigit()):
+    found = None
+    if isinstance(asked, exp.Literal):
+        found = asked.name if asked.is_string else whole_number(asked.name)
+    if found is None:
         raise InvalidInputError("VERSION AS OF takes a whole number, or a tag in quotes.")
-    return asked.name if asked.is_string else int(asked.name)
+    return found
 
 
 def _check(sql: str, names: set[str]) -> None:
@@ -268,13 +286,20 @@ def _types(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[pa.DataTy
     if not isinstance(query, exp.Select):
         return [None] * len(query.selects)
     made = {lateral.alias_or_name for lateral in query.find_all(exp.Lateral, exp.UDTF)}
-    return [_type_of(query, item.unalias(), made, schemas) for item in query.selects]
+    (*_, scope) = traverse_scope(query)
+    stored = {
+        (name, field.name.lower()): field.type
+        for name, source in scope.sources.items()
+        if isinstance(source, exp.Table)
+        for field in schemas.get(source.name, ())
+    }
+    return [_type_of(item.unalias(), made, stored) for item in query.selects]
 
 
-def _type_of(query: exp.Select, item: exp.Expr, made: set[str], schemas: Mapping[str, pa.Schema]) -> pa.DataType | None:
-    source = _origin(query, item, schemas)
-    if source is not None:
-        return source.type
+def _type_of(item: exp.Expr, made: set[str], stored: Mapping[tuple[str, str], pa.DataType]) -> pa.DataType | None:
+    """Return the type of a column: as a table stores it that the query shows unchanged, or as follows from the SQL."""
+    if isinstance(item, exp.Column) and (item.table, item.name.lower()) in stored:
+        return stored[item.table, item.name.lower()]
     if isinstance(item, exp.Explode | exp.UDTF) or (isinstance(item, exp.Column) and item.table in made):
         return None
     kind = arrow_type(item.type)
@@ -283,14 +308,3 @@ def _type_of(query: exp.Select, item: exp.Expr, made: set[str], schemas: Mapping
     if pa.types.is_decimal(kind):
         return None  # what comes of arithmetic with decimals follows rules of Spark's own
     return pa.int32() if kind in (pa.int8(), pa.int16()) else kind
-
-
-def _origin(query: exp.Query, item: exp.Expr, schemas: Mapping[str, pa.Schema]) -> pa.Field | None:
-    """Return the field that a column of a query shows unchanged, if it is a table's."""
-    if not isinstance(item, exp.Column):
-        return None
-    tables = {table.alias_or_name: table.name for table in query.find_all(exp.Table)}
-    schema = schemas.get(tables.get(item.table, ""))
-    if schema is None:
-        return None
-    return next((field for field in schema if field.name.lower() == item.name.lower()), None)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from lance_namespace.errors import InvalidInputError
 from sqlglot import exp
+
+from pennon.views.select_text import quote, whole_number
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -49,6 +52,8 @@ _TYPES: dict[Any, pa.DataType] = {
     exp.DataType.Type.TIMESTAMPNTZ: pa.timestamp("us"),
 }
 _DEFAULT_DECIMAL = (10, 0)
+#: Of a decimal, in Spark as in 128 bits.
+_MOST_DIGITS = 38
 
 
 def spark_name(kind: pa.DataType) -> str | None:
@@ -72,7 +77,7 @@ def _nested_name(kind: pa.DataType) -> str | None:
     if pa.types.is_struct(kind):
         fields = [(kind.field(i).name, spark_name(kind.field(i).type)) for i in range(kind.num_fields)]
         known = all(name for _, name in fields)
-        return f"struct<{', '.join(f'`{field}`: {name}' for field, name in fields)}>" if known else None
+        return f"struct<{', '.join(f'{quote(field)}: {name}' for field, name in fields)}>" if known else None
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         value = spark_name(kind.value_type)
         return f"array<{value}>" if value else None
@@ -93,8 +98,10 @@ def arrow_type(kind: exp.DataType | None) -> pa.DataType | None:
 
 
 def _decimal(kind: exp.DataType) -> pa.DataType | None:
-    given = [int(part.name) for part in kind.expressions]
+    given = [whole_number(part.name) for part in kind.expressions]
     precision, scale = (*given, *_DEFAULT_DECIMAL[len(given) :])[:2]
+    if precision is None or scale is None or not max(scale, 1) <= precision <= _MOST_DIGITS:
+        raise InvalidInputError(f"There is no type {kind.sql('spark')}: a decimal has 1 to {_MOST_DIGITS} digits.")
     return pa.decimal128(precision, scale)
 
 

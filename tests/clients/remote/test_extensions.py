@@ -70,6 +70,19 @@ def test_a_branch_is_brought_over_to_main_once(db: Any, table: Any) -> None:
     assert (failed["status"], failed["diff"]["errors"][0]["code"]) == ("failed", "baseMoved")
 
 
+def test_a_branch_that_changed_rows_of_main_is_not_brought_over(db: Any, table: Any) -> None:
+    table.branches.create("dev")
+    branch = db.open_table(table.name, branch="dev")
+    branch.add_columns({"double": "id * 2"})
+    branch.update(where="id = 7", values_sql={"double": "0"})
+    assert table.branches.cherry_pick("dev", dry_run=True)["status"] == "ready"
+    branch.update(where="id < 3", values_sql={"id": "id + 1000"})
+    found = table.branches.cherry_pick("dev")
+    assert (found["status"], found["diff"]["errors"][0]["code"]) == ("failed", "rowsChanged")
+    assert found["diff"]["rowSummary"]["unchanged"] == 97
+    assert table.count_rows("id >= 1000") == 0
+
+
 CONTENTS = [b"a" * 100_000, None, b"", b"\x00\xffend"]
 
 

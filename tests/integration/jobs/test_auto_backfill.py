@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,8 +17,6 @@ from tests.integration.jobs.workshop import Clock
 from tests.integration.views.guards.house import ViewLake
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pennon.catalog.jobs import Job
 
 COOLDOWN = 5.0
@@ -142,3 +141,12 @@ def test_a_column_that_cannot_be_filled_hinders_no_other(farm: Farm) -> None:
     farm.table("lost", {"lost": astray, "x": doubled})
     farm.table("t", {"y": doubled})
     assert farm.tick() == ["x", "y"]
+
+
+def test_a_table_that_cannot_be_read_hinders_no_other(farm: Farm) -> None:
+    farm.table("broken", {"x": doubled})
+    farm.lake("DeleteFromTable", "broken", predicate="a = 1")
+    farm.table("t", {"y": doubled})
+    for file in Path(farm.lake.ns.find_table(("broken",)).location, "_deletions").iterdir():
+        file.unlink()
+    assert farm.tick() == ["y"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,11 +14,9 @@ from pennon.catalog import jobs, views
 from pennon.catalog.jobs import ACTIVE, Job
 from pennon.catalog.views import Watermark
 from pennon.jobs.refreshes import AutoRefresh
+from pennon.lake.layout import manifest_name
 from tests.integration.jobs.workshop import Clock
 from tests.integration.views.guards.house import ViewLake
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COOLDOWN = 5.0
 ROWS = pa.table({"a": [4]})
@@ -124,6 +123,18 @@ def test_refreshes_of_a_view_do_not_overlap_and_keep_their_distance(scene: Scene
     assert scene.tick(1) == ["v"]
 
 
+def test_a_source_that_cannot_be_read_hinders_no_other_view(scene: Scene) -> None:
+    scene.lake("CreateTable", "broken", data=ROWS)
+    scene.view("a", "broken", auto_refresh=True)
+    scene.view("b", auto_refresh=True)
+    scene.commit("broken")
+    scene.commit()
+    manifest = Path(scene.lake.ns.find_table(("broken",)).location, "_versions", manifest_name(1, "V2"))
+    manifest.unlink()
+    manifest.symlink_to(manifest.name)  # which no system call gets beyond
+    assert scene.tick() == ["b"]
+
+
 def test_a_view_waits_for_enough_rows(catalog_url: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path / "lake", catalog_url, auto_refresh_rows=3)
     scene.view("v", auto_refresh=True)
@@ -204,7 +215,7 @@ def test_another_schedule_starts_anew(scene: Scene) -> None:
     assert scene.tick() == []
     assert scene.tick(16 * 60) == []
     assert scene.tick(2 * 60) == ["v"]
-    scene.house.database.write(lambda c: views.configure(c, view_id, schedule=None, **change))
+    scene.house.database.write(lambda c: views.configure(c, view_id, schedule="", **change))
     scene.end()
     assert scene.tick(24 * 60 * 60) == []
 

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from tests.conftest import StartPennon
 
 
-def test_a_job_wakes_a_worker_that_would_rest_for_an_hour(start_pennon: StartPennon) -> None:
+def test_a_job_wakes_a_worker_that_would_rest_for_an_hour_also_after_trouble(start_pennon: StartPennon) -> None:
     hour = "3600"  # also between its signs of life, which would wake it too
     process = start_pennon("--workers", "1", "--worker-poll-seconds", hour, "--job-lease-seconds", hour)
     with closing(JobServer(process)) as server:
         roster = Roster(server.database, LEASE)
-        wait_until(roster.alive, "the worker signed on")
+        before = wait_until(roster.alive, "the worker signed on")
+        server.database.write(lambda connection: connection.run("ALTER TABLE jobs RENAME TO lost"))
+        wait_until(lambda: "cannot look for jobs" in process.stderr, "the worker noticed")
+        server.database.write(lambda connection: connection.run("ALTER TABLE lost RENAME TO jobs"))
         job = server.submit(server.new_table())
 
         def ended() -> bool:
@@ -37,6 +40,7 @@ def test_a_job_wakes_a_worker_that_would_rest_for_an_hour(start_pennon: StartPen
             return found is not None and found.state == FAILED  # for it names no function
 
         wait_until(ended, "the job was taken")
+        assert [worker.id for worker in roster.alive()] == [worker.id for worker in before]
 
 
 @pytest.mark.parametrize(("command", "ending"), [("serve", signal.SIGTERM), ("worker", signal.SIGINT)])

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pennon.functions import ErrorPolicy, Function, udf
+from pennon.functions import ErrorPolicy, Function, applying, udf
 from pennon.functions.applying import Applied, FunctionFailedError, RowError
-from pennon.functions.results import Results
 from tests.unit.functions.support import applier, batch
 
 SKIP = ErrorPolicy.skip()
@@ -312,10 +311,10 @@ def test_an_interrupt_goes_through(kind: Any) -> None:
 
 
 def test_errors_of_pennon_itself_are_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Results, pieces: Any) -> None:
+    def broken(pieces: Any, schema: pa.Schema) -> None:
         raise AssertionError("a bug of ours")
 
-    monkeypatch.setattr(Results, "join", broken)
+    monkeypatch.setattr(applying, "join", broken)
     with pytest.raises(AssertionError, match="a bug of ours"):
         applier(inverses, policy=SKIP).apply(batch(x=[1, 0]))
 

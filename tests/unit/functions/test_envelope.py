@@ -61,6 +61,7 @@ def test_the_source_is_there_to_be_read_and_changes_nothing() -> None:
     del without["source"]
     older = read_envelope(json.dumps(without).encode())
     assert (older.source, older.digest) == (None, envelope.digest)
+    assert read_envelope(changed(source="# 🦀")).source == "# 🦀"
 
 
 def test_what_was_not_written_in_a_file_has_no_source() -> None:
@@ -127,6 +128,7 @@ def test_a_plain_pickle_is_called_once_a_row(protocol: int) -> None:
         (changed(inputs=None), "inputs"),
         (changed(outputs=[{}]), "output"),
         (changed(outputs=[{"struct_field": "", "data_type": "AAAA"}]), "output"),
+        (changed(source="\ud800"), "neither"),
         (changed(options={"speed": 1}), "speed"),
         (changed(options={"batch_size": "x"}), "batch_size"),
         (geneva(b"x", "0" * 64), "udf_checksum"),

@@ -45,6 +45,14 @@ def test_a_rule_with_a_pattern_asks_for_both_class_and_message() -> None:
     assert policy.rule_for(ValueError("429")) is None
 
 
+def test_a_rule_with_a_pattern_is_not_for_an_error_that_has_no_text() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert ErrorPolicy.retry(message="429").rule_for(SilentError()) is None
+
+
 def test_the_first_matching_rule_counts() -> None:
     policy = ErrorPolicy.retry(OSError, attempts=2).retry(attempts=9)
     assert [policy.rule_for(error).attempts for error in (OSError(), KeyError())] == [2, 9]  # type: ignore[union-attr]

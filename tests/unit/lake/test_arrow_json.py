@@ -96,7 +96,8 @@ class TestFields:
         assert type_to_json(pa.binary_view()) == {"type": "binary"}
 
     @pytest.mark.parametrize(
-        "given", [None, 7, [], {}, {"type": 1}, {"type": "nonsense"}, {"type": "list"}, "decimal:x"]
+        "given",
+        [None, 7, [], {}, {"type": 1}, {"type": "nonsense"}, {"type": "list"}, "decimal:x", f"decimal:128:{10**12}:2"],
     )
     def test_what_is_no_type_is_refused(self, given: Any) -> None:
         with pytest.raises(InvalidInputError):

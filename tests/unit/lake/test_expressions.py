@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from lance_namespace.errors import InvalidInputError
 
@@ -20,6 +22,7 @@ TOO_DEEP = {
     "ranges of a range": "id" + " BETWEEN 1 AND 2" * 1000,
     "casts": "id" + "::bigint" * 1000,
     "conditions": " OR ".join(["a = 1"] * 20_000),
+    "comments without an end": "/* , " * 200_000,
     "conditions with a comment": "a = 1 /* , */ " + " OR a = 1" * 100,
 }
 NO_VALUES = ["id = $1", "id = ?", "id = :value", "word = N'x'", "word = r'x'", "word = $$x$$", "a = 1 AND b = $x"]
@@ -51,3 +54,14 @@ def test_what_has_no_value_is_refused(sql: str) -> None:
 @pytest.mark.parametrize("sql", FINE, ids=lambda sql: sql[:20])
 def test_everything_else_passes_as_it_is(sql: str) -> None:
     assert check_expression(sql) == sql
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "''" * 500_000])
+def test_a_long_text_takes_no_memory_of_its_own(text: str) -> None:
+    tracemalloc.start()
+    try:
+        check_expression(f"word = '{text}'")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(text)

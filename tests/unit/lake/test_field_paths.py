@@ -19,6 +19,10 @@ def test_a_path_comes_apart_as_it_was_put_together(names: list[str]) -> None:
     assert split_path(join_path(names)) == names
 
 
+def test_a_path_may_be_long() -> None:
+    assert len(split_path("a." * 1_000_000 + "a")) == 1_000_001  # in minutes, if the rest were copied each time
+
+
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "`a", "`a`b"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidInputError):

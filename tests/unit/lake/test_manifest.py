@@ -102,6 +102,14 @@ class TestDamage:
         with pytest.raises(BadManifestError, match=r"it has only|it does not end"):
             parse_manifest(content)
 
+    def test_a_manifest_of_no_time_is_none(self, dataset: lance.LanceDataset) -> None:
+        (position,) = struct.unpack("<Q", content_of(dataset, 1)[-16:-8])
+        later = bytes([0x3A, 11, 0x08, *[0xFF] * 9, 0x01])  # its time again, in the last second that there is
+        manifest = content_of(dataset, 1)[position + 4 : -16] + later
+        content = struct.pack("<I", len(manifest)) + manifest + struct.pack("<QHH4s", 0, 0, 3, b"LANC")
+        with pytest.raises(BadManifestError, match="no time"):
+            parse_manifest(content)
+
     def test_a_manifest_without_a_version_is_none(self) -> None:
         empty = struct.pack("<I", 0) + struct.pack("<QHH4s", 0, 0, 3, b"LANC")
         with pytest.raises(BadManifestError, match="names no version"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pennon.pipeline.environment import BuildError, Environment
-from pennon.pipeline.shelf import Shelf
+from pennon.pipeline.shelf import Shelf, _size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +99,22 @@ def test_one_that_is_too_large_is_lent_and_goes_with_the_next(tmp_path: Path) ->
     assert kept(tmp_path) == {"tea"}
     put(shelf, "milk")
     assert kept(tmp_path) == {"milk"}
+
+
+def test_the_size_of_what_another_process_removes_is_no_matter(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+
+    def build_and_remove() -> None:
+        for _ in range(20):
+            for number in range(20):
+                (folder / str(number) / "module").mkdir(parents=True)
+            shutil.rmtree(folder)
+
+    with ThreadPoolExecutor(1) as threads:
+        busy = threads.submit(build_and_remove)
+        while not busy.done():
+            assert _size(folder) >= 0
+        busy.result()
 
 
 def test_none_is_removed_that_is_in_use(room_for_two: Shelf, tmp_path: Path) -> None:

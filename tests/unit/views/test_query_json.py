@@ -68,6 +68,7 @@ class TestPennonsForm:
             ({"source": "t", "where": " "}, "'where' must be text"),
             ({"source": "t", "limit": -1}, "'limit' must be a whole number"),
             ({"source": "t", "limit": "5"}, "'limit' must be a whole number"),
+            ({"source": "t", "limit": 2**63}, "'limit' must be a whole number"),
             ({"source": "t", "offset": 1.5}, "'offset' must be a whole number"),
             ({"source": "t", "functions": {}}, "'functions' must be a list"),
             ({"source": "t", "functions": ["f"]}, "must be an object"),

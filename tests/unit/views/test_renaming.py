@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pennon.catalog.views import Watermark
-from pennon.views.definition import Column, Definition, Expansion, Source
+from pennon.views.definition import Column, Definition, Expansion, FunctionColumn, Source
 from pennon.views.renaming import rename_column, rename_field, rename_in
 
 
@@ -16,6 +16,7 @@ from pennon.views.renaming import rename_column, rename_field, rename_in
         ("`a`", "`z`"),
         ("a + ab + b.a", "`z` + ab + b.a"),
         ("a.b", "`z`.b"),
+        ("`a`.`a` + `b`.`a`", "`z`.`a` + `b`.`a`"),
         ("a(a)", "a(`z`)"),
         ("'a' = a", "'a' = `z`"),
         ("'it''s a' || a", "'it''s a' || `z`"),
@@ -64,6 +65,27 @@ def test_what_cannot_be_followed_safely_is_not() -> None:
     assert rename_column(definition(engine="spark", sql="SELECT a FROM t"), "1", "a", "z") is None
     assert rename_column(definition(where="\"a\" = 'x'"), "1", "a", "z") is None
     assert rename_column(definition(), "1", "a.b", "z") is None
+    assert rename_column(definition(where="A = 'x'"), "1", "a", "z") is None
+
+
+def test_fields_inside_of_the_column_are_followed() -> None:
+    read = ("a.b", "ab", "c.a")
+    found = rename_column(
+        definition(
+            sources=(Source("t", "1", ("t",), read),),
+            functions=(FunctionColumn("_udfs/y", read, (("y", ""),)),),
+            expansion=Expansion("_udfs/x", "f", "1", read, ("c",), partition_by_indexed_column="a.b"),
+        ),
+        "1",
+        "a",
+        "z",
+    )
+    assert found is not None
+    assert found.expansion is not None
+    renamed = ("z.b", "ab", "c.a")
+    assert found.sources[0].columns == found.functions[0].inputs == found.expansion.inputs == renamed
+    assert found.expansion.partition_by_indexed_column == "z.b"
+    assert rename_field(Watermark({"1": 5}, fields={"1": {"a.b": 3}}), "1", "a", "z").fields == {"1": {"z.b": 3}}
 
 
 def test_a_watermark_knows_the_column_by_its_new_name() -> None:

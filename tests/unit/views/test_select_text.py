@@ -87,6 +87,9 @@ class TestWhatDoesNot:
             ("SELECT a + 1 FROM t", "'a + 1' has no name"),
             ("SELECT a, * FROM t", "'*' stands alone"),
             ("SELECT a FROM t LIMIT many", "LIMIT must be a whole number"),
+            ("SELECT a FROM t LIMIT ²", "LIMIT must be a whole number"),
+            (f"SELECT a FROM t LIMIT {2**63}", "LIMIT must be a whole number"),
+            (f"SELECT a FROM t LIMIT {'9' * 5000}", "LIMIT must be a whole number"),
             ("SELECT a FROM t WHERE a = 'x", "is not closed"),
         ],
     )

@@ -154,6 +154,19 @@ class TestTypes:
         assert types("SELECT * FROM t") == {field.name: field.type for field in SCHEMA}
         assert types("SELECT name, v FROM (SELECT NAME, vector AS v FROM t)")["name"] == pa.string()
 
+    def test_a_field_may_have_any_name(self) -> None:
+        odd = pa.struct([("a`b: c>", pa.int64())])
+        query = SparkQuery("SELECT s, id FROM t")
+        bound = query.bind(dict.fromkeys(query.uses, pa.schema([("s", odd), ("id", pa.int64())])))
+        assert bound.fields == (("s", odd), ("id", pa.int64()))
+
+    def test_a_table_inside_may_have_the_name_of_one_outside(self) -> None:
+        query = SparkQuery("SELECT x.id FROM t AS x WHERE EXISTS (SELECT 1 FROM u AS x WHERE x.id = 'a')")
+        inner, outer = pa.schema([("id", pa.string())]), pa.schema([("id", pa.int64())])
+        bound = query.bind({use: outer if use.name == ("t",) else inner for use in query.uses})
+        assert bound.fields == (("id", pa.int64()),)
+        assert types("SELECT x.id FROM (SELECT cast(id AS INT) AS id FROM t AS x) AS x") == {"id": pa.int32()}
+
     @pytest.mark.parametrize(
         ("expression", "kind"),
         [
@@ -220,7 +233,14 @@ class TestWhatIsRefused:
             ("SELECT x.* FROM vector_dedup('t', 1, 'v', 4.0) AS x", "no table function"),
             ("SELECT id FROM t TIMESTAMP AS OF '2026-01-01'", "VERSION AS OF"),
             ("SELECT id FROM t VERSION AS OF -1", "VERSION AS OF|cannot be read"),
+            (f"SELECT id FROM t VERSION AS OF {'9' * 5000}", "VERSION AS OF takes a whole number"),
+            ("SELECT CAST(id AS DECIMAL(39, 2)) AS x FROM t", "no type DECIMAL"),
+            ("SELECT CAST(id AS DECIMAL(9, 10)) AS x FROM t", "no type DECIMAL"),
+            ("SELECT CAST(id AS DECIMAL(few)) AS x FROM t", "no type DECIMAL"),
             ("SELECT " + "(" * 3000 + "1" + ")" * 3000 + " AS x FROM t", "nested too deeply|cannot be read"),
+            ("SELECT " + "a + " * 2500 + "a AS x FROM t", "nested too deeply: write shorter chains"),
+            ("SELECT a FROM t WHERE " + " OR ".join(["a = 1"] * 2500), "nested too deeply: write shorter chains"),
+            (f"SELECT a AS {'x' * 100_000} FROM t", "more than 100000 characters"),
         ],
     )
     def test_it_is_told_why(self, text: str, told: str) -> None:
