@@ -155,7 +155,10 @@ class Indexer:
 
         def beat() -> None:
             while not done.wait(_HEARTBEAT_SECONDS):
-                self._database.write(lambda connection: index_builds.touch(connection, build))
+                try:
+                    self._database.write(lambda connection: index_builds.touch(connection, build))
+                except Exception:  # a build that goes on must not look dead when the catalog is there again
+                    logger.exception("the catalog cannot be told that index %s is being built", build.name)
 
         thread = Thread(target=beat, name="pennon-index-heartbeat", daemon=True)
         thread.start()
