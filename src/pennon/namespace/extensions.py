@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,6 +32,8 @@ from pennon.namespace.tags import TagOperations
 from pennon.views import pins
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
@@ -42,12 +45,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class BlobRange:
-    """Some bytes of a blob, and the version they were read from; no content where the value is null."""
+    """Some bytes of a blob, to be read from a file at the first of them; no file where the value is null."""
 
-    content: bytes | None
-    start: int
-    size: int
+    file: Any | None
     version: int
+    start: int = 0
+    #: One more than the last.
+    end: int = 0
+    #: How many the whole blob has.
+    size: int = 0
+    #: Keeps the blob for a reader that takes its time; returns what lets go of it.
+    hold: Callable[[], Callable[[], None]] | None = None
 
 
 class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
@@ -163,7 +171,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         self, identifier: Identifier, column: str, row_ids: list[int], version: int | None, branch: str | None
     ) -> Answer:
         """Return the blobs of rows, in the order they were asked for; each is read when it is its turn."""
-        dataset = self._blob_dataset(identifier, column, version, branch)
+        dataset, hold = self._blob_dataset(identifier, column, version, branch)
         with typed_errors():
             found = dataset.take_blobs(column, ids=row_ids)
         if len(found) < len(row_ids):
@@ -171,31 +179,33 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         schema = pa.schema({"_rowid": pa.uint64(), column: pa.large_binary()})
         rows = ({"_rowid": row_id, column: _content(blob)} for row_id, blob in zip(row_ids, found, strict=True))
         batches = (pa.RecordBatch.from_pylist([row], schema) for row in rows)
-        return Answer(pa.RecordBatchReader.from_batches(schema, batches), dataset.version)
+        return Answer(pa.RecordBatchReader.from_batches(schema, batches), dataset.version, hold)
 
     def read_blob(
         self, identifier: Identifier, column: str, row_id: int, start: int, end: int | None, **at: Any
     ) -> BlobRange:
-        """Return bytes of one blob, from start to end (exclusive)."""
-        dataset = self._blob_dataset(identifier, column, at.get("version"), at.get("branch"))
+        """Return where to read bytes of one blob, from start to end (exclusive)."""
+        dataset, hold = self._blob_dataset(identifier, column, at.get("version"), at.get("branch"))
         with typed_errors():
             found = dataset.take_blobs(column, ids=[row_id])
             if not found:
                 raise TableVersionNotFoundError(f"There is no row {row_id}.")
             if found[0] is None:
-                return BlobRange(None, 0, 0, dataset.version)
-            with found[0] as blob:
-                size = blob.size()
-                blob.seek(min(start, size))
-                content = blob.read(max((size if end is None else min(end, size)) - start, 0))
-                return BlobRange(content, start, size, dataset.version)
+                return BlobRange(None, dataset.version)
+            size = found[0].size()
+            found[0].seek(min(start, size))
+        return BlobRange(found[0], dataset.version, start, size if end is None else min(end, size), size, hold)
 
-    def _blob_dataset(self, identifier: Identifier, column: str, version: int | None, branch: str | None) -> Any:
-        dataset = self.house.datasets.at(self._table(identifier), check_branch(branch), version)
+    def _blob_dataset(
+        self, identifier: Identifier, column: str, version: int | None, branch: str | None
+    ) -> tuple[Any, Callable[[], Callable[[], None]]]:
+        """Return the dataset that has a column, and what keeps its files while they are read."""
+        table = self._table(identifier)
+        dataset = self.house.datasets.at(table, check_branch(branch), version)
         names = dataset.schema.names
         if column not in names:
             raise TableColumnNotFoundError(f"There is no column {column!r}.{suggest(column, names)}")
-        return dataset
+        return dataset, partial(self.house.removal.hold, table)
 
     def _compare(self, table: Table, branch: str) -> Comparison:
         name = check_branch(branch)

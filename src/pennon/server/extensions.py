@@ -10,6 +10,7 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.namespace.base import parse_choice
 from pennon.server.exchange import version_header
+from pennon.server.streams import BlobStream
 
 if TYPE_CHECKING:
     from pennon.namespace.queries import Answer
@@ -88,7 +89,7 @@ def fetch_blobs(call: Call) -> Answer:
     return call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version, branch)
 
 
-def read_blob(call: Call) -> Reply:
+def read_blob(call: Call) -> Reply | BlobStream:
     """Return bytes of one blob."""
     start, end = _range(call.headers.get("range"))
     row_id = call.stated["row_id"]
@@ -99,12 +100,11 @@ def read_blob(call: Call) -> Reply:
         call.identifier, call.stated["column"], int(row_id), start, end, version=version, branch=branch
     )
     at = version_header(found.version)  # LanceDB's client reads the rest of a blob from the version of its first byte
-    if found.content is None:
+    if found.file is None:
         return Reply(204, b"", at)
     if found.start >= found.size:
         return Reply(416, b"", (*at, (b"content-range", f"bytes */{found.size}".encode())))
-    last = found.start + len(found.content) - 1
-    return Reply(206, found.content, (*at, (b"content-range", f"bytes {found.start}-{last}/{found.size}".encode())))
+    return BlobStream(found)
 
 
 def prewarm_index(call: Call) -> Any:

@@ -36,7 +36,7 @@ from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.json_rows import JsonRows, wants_json
 from pennon.server.operation import Operation
 from pennon.server.recalling import Recall
-from pennon.server.streams import BodyPipe, Outgoing, cut_off
+from pennon.server.streams import BlobStream, BodyPipe, Outgoing, cut_off
 
 logger = logging.getLogger("pennon.server")
 
@@ -327,9 +327,10 @@ class Handler:
         return dump(result)
 
     async def _answer(self, request: _Request, result: Any) -> int:
-        if isinstance(result, Outgoing):
-            await self._answer_batches(request.exchange, result)
-        elif isinstance(result, JsonRows):
+        if isinstance(result, Outgoing | BlobStream):
+            await self._answer_in_pieces(request.exchange, result)
+            return result.status
+        if isinstance(result, JsonRows):
             await request.exchange.answer(200, result.body, headers=version_header(result.version))
         elif isinstance(result, JobFeed):
             await self._answer_feed(request.exchange, result)
@@ -344,14 +345,15 @@ class Handler:
             await request.exchange.answer(request.operation.status, content, headers=_headers_of(request.operation))
         return request.operation.status
 
-    async def _answer_batches(self, exchange: Exchange, outgoing: Outgoing) -> None:
+    async def _answer_in_pieces(self, exchange: Exchange, outgoing: Outgoing | BlobStream) -> None:
         """Send a small answer whole, a large one as it comes: a piece is read while the one before it is sent."""
-        headers = version_header(outgoing.version)
         if outgoing.ended:
-            await exchange.answer(200, outgoing.first, outgoing.media_type, headers)
+            outgoing.close()
+            await exchange.answer(outgoing.status, outgoing.first, outgoing.media_type, outgoing.headers)
             return
-        content = outgoing.first
-        await exchange.start(200, outgoing.media_type, headers)
+        content, length = outgoing.first, outgoing.length
+        known: Headers = () if length is None else ((b"content-length", str(length).encode()),)
+        await exchange.start(outgoing.status, outgoing.media_type, (*outgoing.headers, *known))
         try:
             while not outgoing.ended and not exchange.client_is_gone():
                 ahead = asyncio.ensure_future(self.in_thread(outgoing.read, long=True))

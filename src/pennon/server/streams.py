@@ -10,13 +10,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
 
 from pennon.lake.problems import typed_errors
+from pennon.server.exchange import version_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pennon.namespace.extensions import BlobRange
     from pennon.namespace.queries import Answer
 
 STREAM_TYPE = b"application/vnd.apache.arrow.stream"
@@ -141,8 +143,12 @@ _under_way: weakref.WeakSet[Outgoing] = weakref.WeakSet()
 class Outgoing:
     """An answer of batches as bytes: pieces worth sending, the first of them made at once."""
 
+    status = 200
+    #: How many bytes it has; not known before all are made.
+    length: int | None = None
+
     def __init__(self, answer: Answer, *, as_file: bool) -> None:
-        self.version = answer.version
+        self.headers = version_header(answer.version)
         self.media_type = FILE_TYPE if as_file else STREAM_TYPE
         self._reader = answer.reader
         #: Whether the piece that was read last is the end.
@@ -195,3 +201,39 @@ class Outgoing:
             self._writer.write_batch(batch)
         if self.ended:
             self._writer.close()
+
+
+class BlobStream:
+    """A range of a blob as bytes: in pieces, the first of them read at once."""
+
+    status = 206
+    media_type = b"application/octet-stream"
+
+    def __init__(self, found: BlobRange) -> None:
+        self.length = self._left = found.end - found.start
+        span = f"bytes {found.start}-{found.end - 1}/{found.size}"
+        self.headers = (*version_header(found.version), (b"content-range", span.encode()))
+        self._file: Any = found.file
+        self._let_go: Callable[[], object] = bool
+        self.first = self.read()
+        if not self.ended and found.hold is not None:
+            self._let_go = weakref.finalize(self, found.hold())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the piece that was read last is the end."""
+        return not self._left
+
+    def read(self) -> bytes:
+        """Return the next piece."""
+        with typed_errors():
+            piece = bytes(self._file.read(min(self._left, _ALONE_BYTES)))
+        if not piece:
+            raise InternalError("A blob ends before it should.")
+        self._left -= len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Let go of what is read; without that, it happens when nobody has the answer any more."""
+        self._file.close()
+        self._let_go()

@@ -50,11 +50,28 @@ def test_a_scan_goes_on_when_another_server_drops_its_table(
         again = DataTable(dropper, *table.names).create(fragment(0))
         assert again.count() == ROWS
         new_place = Path(again.do("describe")["location"])
+        read_blob_of_dropped_table(reader, dropper)
     assert not place.is_symlink()
     # Nobody reads it any more: who looks for what is left over removes it, and lets its name lead to the new table.
     namespace = PennonNamespace(directory=str(tmp_path / "other"), database=catalog_url, root=str(tmp_path / "lake"))
     namespace.tidy()
     assert place.resolve() == new_place.resolve() != place
+
+
+def read_blob_of_dropped_table(reader: RestClient, dropper: RestClient) -> None:
+    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    whole = np.random.default_rng(1).bytes(40_000_000)
+    table = DataTable(reader).create(pa.table([pa.array([whole], blob.type)], schema=pa.schema([blob])))
+    path, size = f"{table.path}/blob/blob/0/bytes", len(whole)
+    inner = reader.raw.get(path, headers={"range": "bytes=10-30000000"})
+    assert (inner.status_code, inner.headers["content-range"]) == (206, f"bytes 10-30000000/{size}")
+    assert inner.content == whole[10:30000001]
+    with reader.raw.stream("GET", path) as answer:
+        assert answer.headers["content-length"] == str(size)
+        pieces = answer.iter_raw()
+        content = next(pieces)
+        assert table.on(dropper).ask("drop").status_code == 200
+        assert content + b"".join(pieces) == whole
 
 
 def test_an_answer_that_is_given_up_while_another_begins_keeps_nobody_waiting(
