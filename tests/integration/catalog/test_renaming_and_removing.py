@@ -16,6 +16,7 @@ from lance_namespace.errors import (
 
 from pennon.catalog import garbage, tables
 from pennon.lake.local import LocalFolder
+from pennon.views import pins
 from tests.integration.catalog.lakes import files_below, rows
 
 if TYPE_CHECKING:
@@ -296,6 +297,20 @@ class TestDropping:
             lake.ns.house.database.write(partial(garbage.release, location=str(folders[0])))
         lake.ns.tidy()
         assert [folder.exists() for folder in folders] == [False, True]
+
+    def test_what_is_dropped_stays_dropped_when_its_origin_cannot_be_told(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError("the disk is gone")
+
+        lake("CreateNamespace", "a")
+        lake.write("a$t")
+        lake.ns.clone_table(("a", "u"), str(lake.folder("a$t")), None, None, shallow=True)
+        monkeypatch.setattr(pins, "release", refuse)
+        lake("DropTable", "a$u")
+        assert lake("ListTables", "a").tables == ["t"]
+        assert lake.open("a$t").count_rows() > 0
 
     def test_a_new_table_never_meets_the_files_of_a_dropped_one(self, lake: Lake) -> None:
         lake.write("t")
