@@ -21,7 +21,7 @@ from lance_namespace.errors import ServiceUnavailableError
 from rich.markup import escape
 
 from pennon.cli.output import complain, console
-from pennon.core.settings import ENV_PREFIX
+from pennon.core.settings import ENV_PREFIX, Settings
 
 _LISTENING = re.compile(r"listening on (\S+)")
 _START_SECONDS = 60.0
@@ -60,8 +60,9 @@ def demo(
             out.print("The server runs until Ctrl-C.")
             _wait_for_interrupt()
     again = f"[bold]{escape(_called('serve', str(folder)))}[/bold]"
-    out.print(f"\nThe server has ended. {again} serves its tables again,", soft_wrap=True)
-    out.print("and the console at http://127.0.0.1:2333/console/.", soft_wrap=True)
+    usual = {name: Settings.model_fields[name].default for name in ("host", "port")}
+    then = "serves its tables again,\nand the console at http://{host}:{port}/console/.".format(**usual)
+    out.print(f"\nThe server has ended. {again} {then}", soft_wrap=True)
 
 
 def _called(*arguments: str) -> str:

@@ -11,6 +11,7 @@ from lance_namespace.errors import ConcurrentModificationError
 from pennon.lake.arrow_json import type_to_json
 from pennon.lake.blobs import holds_blobs
 from pennon.lake.feature_columns import leaves_of
+from pennon.lake.fills import files_digest
 from pennon.lake.indexing import describe_indices
 
 Json = dict[str, Any]
@@ -177,14 +178,11 @@ def _count_differing(base: Any, batch: pa.RecordBatch, names: list[str]) -> int:
 
 def _rewritten(base: Any, other: Any, names: list[str]) -> list[Any]:
     """Return the fragments of a later version that have other files than in a base for columns they share."""
-    leaves = {leaf for item in base.lance_schema.fields() if item.name() in names for leaf in leaves_of(item)}
-
-    def files(fragment: Any) -> list[tuple[str, list[int]]]:
-        held = ((file.path, sorted(leaves.intersection(file.fields))) for file in fragment.metadata.files)
-        return [file for file in held if file[1]]
-
-    known = {fragment.fragment_id: files(fragment) for fragment in base.get_fragments()}
-    return [fragment for fragment in other.get_fragments() if known.get(fragment.fragment_id) != files(fragment)]
+    shared = [item for item in base.lance_schema.fields() if item.name() in names]
+    leaves = frozenset(leaf for item in shared for leaf in leaves_of(item))
+    known = {fragment.fragment_id: files_digest(fragment.metadata, leaves) for fragment in base.get_fragments()}
+    found = [(fragment, files_digest(fragment.metadata, leaves)) for fragment in other.get_fragments()]
+    return [fragment for fragment, digest in found if known.get(fragment.fragment_id) != digest]
 
 
 def _type_in(schema: pa.Schema, name: str) -> pa.DataType | None:

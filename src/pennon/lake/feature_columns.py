@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from pennon.lake.arrow_json import text_map
-from pennon.lake.field_paths import find_field, join_path, split_path
+from pennon.lake.field_paths import find_field, join_path, plain_path, split_path
 from pennon.lake.virtual_columns import COMPUTED_KEY, IDENTITY_KEY, STRUCT_FIELD_KEY, read_inputs
 
 #: Comments and texts, which name nothing, quoted names, and words.
@@ -74,7 +74,7 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
     """Return what fills a column; raises the error that tells why nothing does."""
     schema: pa.Schema = dataset.schema
     metadata = text_map(find_field(schema, path).metadata)
-    path = join_path(split_path(path))  # however it was quoted
+    path = plain_path(path)
     if metadata.get("computed_column") == "true":
         return _computed(dataset, path, metadata.get(COMPUTED_KEY))
     if metadata.get("virtual_column") != "true":

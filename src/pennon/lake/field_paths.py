@@ -43,6 +43,11 @@ def join_path(segments: Sequence[str]) -> str:
     return ".".join(_quoted(name) if set(name) & set(".`") else name for name in segments)
 
 
+def plain_path(path: str) -> str:
+    """Return a path as it is written with no more backticks than it needs: every field has one such path."""
+    return join_path(split_path(path))
+
+
 def path_expression(path: str) -> str:
     """Return the SQL expression of a field, also of one inside of another."""
     return ".".join(map(_quoted, split_path(path)))

@@ -160,12 +160,12 @@ def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
 
 def signature(metadata: Any, column: FeatureColumn, output: Output) -> str:
     """Return what the values of a column and of its inputs in a fragment are known by."""
-    return _digest(metadata, column.input_leaves | output.leaves)
+    return files_digest(metadata, column.input_leaves | output.leaves)
 
 
 def input_signature(metadata: Any, column: FeatureColumn) -> str:
     """Return what the inputs in a fragment are known by."""
-    return _digest(metadata, column.input_leaves)
+    return files_digest(metadata, column.input_leaves)
 
 
 def signature_after(metadata: Any, column: FeatureColumn, output: Output, file: Mapping[str, Any]) -> str:
@@ -187,7 +187,8 @@ def _digest_after(metadata: Any, leaves: frozenset[int], file: Mapping[str, Any]
     )
 
 
-def _digest(metadata: Any, leaves: frozenset[int]) -> str:
+def files_digest(metadata: Any, leaves: frozenset[int]) -> str:
+    """Return what the values of fields in a fragment are known by: the files that hold them."""
     return _digest_of(metadata.physical_rows, [(file.path, set(file.fields)) for file in metadata.files], leaves)
 
 

@@ -105,8 +105,8 @@ class Uploads:
         """Give up uploads that were begun before a time and never finished."""
         for upload in self._database.read(lambda connection: uploads.begun_before(connection, millis)):
             table = self._database.read(partial(tables.find_by_id, table_id=upload.table_id))
-            with suppress(TableNotFoundError):  # another process may give it up, or its table, at the same time
-                if table is not None:
+            if table is not None:
+                with suppress(TableNotFoundError):  # another process may give it up at the same time
                     self.abort(table, upload.id)
 
     def _find(self, table: Table, upload_id: str) -> Upload:

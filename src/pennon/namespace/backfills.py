@@ -17,7 +17,7 @@ from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
 from pennon.lake.dependencies import columns_filled, unfilled_before
 from pennon.lake.expressions import check_expression
 from pennon.lake.feature_columns import FeatureColumn, feature_columns, find_feature_column
-from pennon.lake.field_paths import find_field, join_path, split_path
+from pennon.lake.field_paths import find_field, plain_path
 from pennon.lake.layout import check_branch
 from pennon.lake.planning import Mode, Plan, Summary, failed_rows, known_to, plan_units, summarise
 from pennon.lake.problems import typed_errors
@@ -294,7 +294,7 @@ class BackfillOperations(Operations):
 def _recorded_as(dataset: Any, path: str) -> str:
     """Return the column for which the errors of one are recorded."""
     find_field(dataset.schema, path)  # names what is missing
-    path = join_path(split_path(path))  # however it was quoted
+    path = plain_path(path)
     return find_feature_column(dataset, path).first if path in feature_columns(dataset.schema) else path
 
 

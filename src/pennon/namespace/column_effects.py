@@ -11,7 +11,7 @@ from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_json import text_map
 from pennon.lake.feature_columns import feature_columns, find_feature_column
-from pennon.lake.field_paths import find_field, join_path, split_path
+from pennon.lake.field_paths import find_field, join_path, plain_path, split_path
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.virtual_columns import COMPUTED_KEY, INPUTS_KEY, read_inputs
 from pennon.namespace.dependents import DependentOperations, Dropped
@@ -58,7 +58,7 @@ class ColumnEffect:
         schema = dataset.schema
         self._refuse_own(dataset, [entry.path for entry in entries])
         self._renamed = {
-            join_path(split_path(entry.path)): entry.rename  # however it was quoted
+            plain_path(entry.path): entry.rename
             for entry in entries
             if entry.rename is not None and entry.rename != find_field(schema, entry.path).name
         }

@@ -22,7 +22,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.expressions import check_expression
-from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, split_path
+from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, plain_path, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import (
     COMPUTED_KEY,
@@ -135,7 +135,7 @@ class ColumnOperations(DependentOperations):
                 changes: dict[str, dict[str, Any]] = {}
                 for entry in request.updates:
                     if bool(entry.replace) == replace:
-                        changes.setdefault(join_path(split_path(entry.path)), {}).update(entry.metadata)
+                        changes.setdefault(plain_path(entry.path), {}).update(entry.metadata)
                 if changes:
                     dataset.update_field_metadata(changes, replace=replace)
 

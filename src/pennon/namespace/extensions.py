@@ -26,14 +26,12 @@ from pennon.lake.links import link
 from pennon.lake.problems import typed_errors
 from pennon.namespace.base import note_of
 from pennon.namespace.branches import BranchOperations
-from pennon.namespace.queries import Answer
+from pennon.namespace.queries import Answer, Hold
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.tags import TagOperations
 from pennon.views import pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
@@ -54,8 +52,7 @@ class BlobRange:
     end: int = 0
     #: How many the whole blob has.
     size: int = 0
-    #: Keeps the blob for a reader that takes its time; returns what lets go of it.
-    hold: Callable[[], Callable[[], None]] | None = None
+    hold: Hold | None = None
 
 
 class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
@@ -198,7 +195,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
 
     def _blob_dataset(
         self, identifier: Identifier, column: str, version: int | None, branch: str | None
-    ) -> tuple[Any, Callable[[], Callable[[], None]]]:
+    ) -> tuple[Any, Hold]:
         """Return the dataset that has a column, and what keeps its files while they are read."""
         table = self._table(identifier)
         dataset = self.house.datasets.at(table, check_branch(branch), version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,6 @@ from pennon.lake.querying import Query, asks_for_few_rows, build_scanner, is_in_
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
 
@@ -44,14 +43,17 @@ _NEAREST = {
 _KINDS = {int: "a whole number", str: "a text", bool: "true or false"}
 
 
+#: Keeps files for a reader that takes its time; returns what lets go of them.
+Hold = Callable[[], Callable[[], None]]
+
+
 @dataclass(frozen=True)
 class Answer:
     """The batches that answer a query, and the version they were read from."""
 
     reader: Any
     version: int
-    #: Keeps the files for a reader that takes its time; returns what lets go of them.
-    hold: Callable[[], Callable[[], None]] | None = None
+    hold: Hold | None = None
 
 
 class QueryOperations(Operations):

@@ -259,8 +259,8 @@ class TableOperations(DependentOperations):
         taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
         if taken:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
-        in_use = owner is not None or self._read(partial(self._is_used, place=place))
-        in_use = in_use or not places.folder(place).is_empty()
+        known = owner is not None or self._read(partial(self._is_used, place=place))
+        in_use = known or not places.folder(place).is_empty()
         if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
             return places.own_location(identifier, fresh)
         return place

@@ -112,10 +112,9 @@ class Handler:
         if recalled is not None:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
-        if len(raw) > _STRANGERS_BYTES:
-            await self._recognise(exchange, {})
+        known = await self._recognise(exchange, {}) if len(raw) > _STRANGERS_BYTES else None
         body = parse_body(raw) if operation.whole is None else {operation.whole: parse_body(raw)}
-        principal = await self._recognise(exchange, body)
+        principal = known or await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
         remote = Remote(operation, exchange)
         remote.read(body, database)

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
 from pennon.lake.blobs import is_blob
 from pennon.lake.expressions import check_expression
-from pennon.lake.field_paths import find_field, join_path, split_path
+from pennon.lake.field_paths import find_field, plain_path, split_path
 from pennon.lake.problems import typed_errors
 from pennon.lake.virtual_columns import function_reference
 from pennon.views.asking import FunctionUse, StructuredQuery, TableUse
@@ -207,7 +207,7 @@ def columns_needed(
     words = {token.text.lower() for text in texts for token in tokenize(text)}
     schema: pa.Schema = source.dataset.schema
     whole = [name for name in schema.names if name.lower() in words]
-    nested = [join_path(split_path(path)) for path in paths]
+    nested = [plain_path(path) for path in paths]
     return tuple(dict.fromkeys([*whole, *(path for path in nested if split_path(path)[0] not in whole)]))
 
 
