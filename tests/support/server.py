@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ class PennonProcess:
         *arguments: str,
         env: Mapping[str, str] | None = None,
         start_seconds: float = START_SECONDS,
+        address_space_bytes: int | None = None,
     ) -> None:
         self.directory = directory
         self.url = ""
@@ -44,6 +46,8 @@ class PennonProcess:
         usual = {"PYTHONUNBUFFERED": "1", "PENNON_PROCESSES": "1", "PENNON_WORKERS": "0"}
         self._env = {**os.environ, **usual, **(env or {})}
         self._start_seconds = start_seconds
+        #: The limit (``ulimit -v``) of the server and of each process it starts.
+        self._address_space_bytes = address_space_bytes
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._output = tempfile.TemporaryDirectory(prefix="pennon-server-")
@@ -78,6 +82,13 @@ class PennonProcess:
         """What the server wrote to its standard error since it was last started."""
         return self._written("stderr")
 
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most memory that the server's own process has held so far (``VmHWM``); Linux only."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(peak) * 1024
+
     def start(self) -> Self:
         """Start the server and wait until it listens."""
         if self._process is not None and self._process.poll() is None:
@@ -100,6 +111,9 @@ class PennonProcess:
                 stdout=stdout,
                 stderr=stderr,
             )
+        if self._address_space_bytes is not None:
+            limits = (self._address_space_bytes, self._address_space_bytes)
+            resource.prlimit(self._process.pid, resource.RLIMIT_AS, limits)
         try:
             self._wait_until_listening(self._process)
         except BaseException:
