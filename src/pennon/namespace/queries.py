@@ -76,7 +76,7 @@ class QueryOperations(Operations):
         table = self._table(identifier)
         handle = self.house.datasets.open(table, query.branch, query.version)
         reader = open_reader(handle, query, near=self.house.places.root.probes_are_cheap)
-        return Answer(reader, handle.dataset.version, partial(self.house.removal.hold, table))
+        return Answer(reader, handle.version, partial(self.house.removal.hold, table))
 
     def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
         """Answer a query for a few rows of a table that is open; none when another one is asked."""
@@ -86,7 +86,7 @@ class QueryOperations(Operations):
         handle = self.house.datasets.opened(self._table(identifier), query.branch, query.version)
         if handle is None or not is_in_head(handle, query):
             return None
-        return Answer(read_head(handle.head, query), handle.dataset.version)
+        return Answer(read_head(handle.head, query), handle.version)
 
     def count_table_rows(self, request: CountTableRowsRequest) -> CountTableRowsResponse:
         """Count the rows where a predicate holds, by default all."""

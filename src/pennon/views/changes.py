@@ -8,6 +8,7 @@ the cost follows the change, whatever it was: an append, an update, a compaction
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +279,8 @@ def _version_tells(dataset: Any, version: int, read: frozenset[int], *, rewritte
 def _transaction(dataset: Any, version: int) -> Any:
     """Return what made a version; none when that is not known."""
     try:
-        return dataset.read_transaction(version)
+        # A copy: the method borrows mutably, and threads of a refresh may share the dataset.
+        return copy(dataset).read_transaction(version)
     except TypeError as error:
         return _OF_COMPACTION if "RewrittenIndex" in str(error) else None
     except Exception:  # noqa: BLE001 - whatever keeps it from being read, nothing is known then
