@@ -18,7 +18,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.catalog import StillReferencedError, UnclearOutcomeError, tables, versions, write_note
+from pennon.catalog import StillReferencedError, UnclearOutcomeError, column_writes, tables, versions, write_note
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
 from pennon.lake.folder import is_storage_failure
@@ -133,6 +133,9 @@ class CommitAuthority:
             )
         if not record(connection, version):
             raise OvertakenError(f"Version {version.version} was committed by another writer.")
+        if staged.column_write is not None:
+            state = staged.column_write.encode()
+            column_writes.save(connection, version.table_id, version.branch, version.version, state)
         return version
 
     def publish(self, staged: Staged, version: Version) -> Version:

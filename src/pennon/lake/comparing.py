@@ -11,7 +11,7 @@ from lance_namespace.errors import ConcurrentModificationError
 from pennon.lake.arrow_json import type_to_json
 from pennon.lake.blobs import holds_blobs
 from pennon.lake.feature_columns import leaves_of
-from pennon.lake.fills import files_digest
+from pennon.lake.file_signatures import files_digest
 from pennon.lake.indexing import describe_indices
 
 Json = dict[str, Any]

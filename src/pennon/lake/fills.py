@@ -8,10 +8,9 @@ written after it was computed, or after it was last seen unchanged, is stale.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -20,14 +19,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pennon.catalog import column_fills
+from pennon.catalog import column_fills, column_writes
 from pennon.catalog.column_fills import Fill
+from pennon.lake.column_writes import ColumnWrite, first_reliable
+from pennon.lake.file_signatures import input_signature, signature
 from pennon.lake.spans import NOTHING, Mask, Spans, as_spans, mask_of, numbers_of, runs_of, spans_of
 
 if TYPE_CHECKING:
-    from pennon.catalog import Database
+    from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
-    from pennon.lake.feature_columns import FeatureColumn, Output
+    from pennon.lake.feature_columns import FeatureColumn
 
 #: Stands for the row id of a deleted row.
 NO_ROW = -1
@@ -144,6 +145,22 @@ class FragmentFill:
         """Return it when the inputs of any of its rows may be others."""
         return self.with_written(0, rows, self.row_ids, ((0, rows),))
 
+    @property
+    def rows(self) -> int:
+        """How many rows the fragment has, deleted ones included; 0 where row ids are not stable."""
+        return sum(length for _, length in self.row_ids)
+
+    def stale_before(self, version: int) -> FragmentFill:
+        """Return it when the inputs of rows that were last known to be unchanged before a version may be others."""
+        old = replace(self, segments=tuple(each for each in self.segments if each.valid_at < version))
+        rest = tuple(each for each in self.segments if each.valid_at >= version)
+        return replace(self, segments=(*old.gone_stale(self.rows).segments, *rest)) if old.segments else self
+
+    def confirmed_at(self, version: int) -> FragmentFill:
+        """Return it when it is known that no row had changed until a version."""
+        kept = (replace(each, valid_at=max(each.valid_at, version)) for each in self.segments)
+        return replace(self, segments=tuple(kept))
+
 
 def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
     def rest(spans: Spans) -> Spans:
@@ -158,45 +175,6 @@ def _without(segment: Segment, rows: Mask, valid_at: int) -> Segment:
     )
 
 
-def signature(metadata: Any, column: FeatureColumn, output: Output) -> str:
-    """Return what the values of a column and of its inputs in a fragment are known by."""
-    return files_digest(metadata, column.input_leaves | output.leaves)
-
-
-def input_signature(metadata: Any, column: FeatureColumn) -> str:
-    """Return what the inputs in a fragment are known by."""
-    return files_digest(metadata, column.input_leaves)
-
-
-def signature_after(metadata: Any, column: FeatureColumn, output: Output, file: Mapping[str, Any]) -> str:
-    """Return the signature that a fragment will have when a file takes the place of some of its fields."""
-    return _digest_after(metadata, column.input_leaves | output.leaves, file)
-
-
-def input_signature_after(metadata: Any, column: FeatureColumn, file: Mapping[str, Any]) -> str:
-    """Return what the inputs in a fragment will be known by then."""
-    return _digest_after(metadata, column.input_leaves, file)
-
-
-def _digest_after(metadata: Any, leaves: frozenset[int], file: Mapping[str, Any]) -> str:
-    replaced = frozenset(file["fields"])
-    return _digest_of(
-        metadata.physical_rows,
-        [*((old.path, set(old.fields) - replaced) for old in metadata.files), (file["path"], set(replaced))],
-        leaves,
-    )
-
-
-def files_digest(metadata: Any, leaves: frozenset[int]) -> str:
-    """Return what the values of fields in a fragment are known by: the files that hold them."""
-    return _digest_of(metadata.physical_rows, [(file.path, set(file.fields)) for file in metadata.files], leaves)
-
-
-def _digest_of(rows: int, files: Iterable[tuple[str, set[int]]], leaves: frozenset[int]) -> str:
-    held = sorted((path, sorted(leaves & fields)) for path, fields in files if leaves & fields)
-    return hashlib.sha256(json.dumps([rows, held]).encode()).hexdigest()[:40]
-
-
 @dataclass
 class FragmentState:
     """A fragment of a dataset, and what is known of a column there."""
@@ -206,6 +184,8 @@ class FragmentState:
     deleted: int
     signature: str
     fill: FragmentFill
+    #: Whether it was found out from what is known of other fragments.
+    moved: bool = False
 
 
 class Ledger:
@@ -217,7 +197,7 @@ class Ledger:
     def read(self, dataset: Any, table: Table, branch: str, column: FeatureColumn) -> list[FragmentState]:
         """Return what is known of a column in each fragment of a dataset."""
         output = column.output
-        known = self._database.read(lambda connection: column_fills.of_column(connection, table.id, output.key))
+        known = self._known(table, column)
         # Branches share files: what another one knows of them is true, but the branch's own word goes first.
         by_signature = {fill.signature: fill for fill in sorted(known, key=lambda fill: fill.branch == branch)}
         states, strangers = [], []
@@ -231,23 +211,92 @@ class Ledger:
             if found is None:
                 strangers.append(state)
         if strangers and known and dataset.has_stable_row_ids:
-            _carry_over(dataset, column, strangers, _former_fills(dataset, branch, known))
+            _carry_over(dataset, column, strangers, self._former_fills(dataset, table, branch, column, known))
         return states
 
+    def confirm(
+        self, dataset: Any, table: Table, branch: str, column: FeatureColumn, states: list[FragmentState]
+    ) -> None:
+        """Record what was found out about rows that moved to other fragments, so that it need not be found out again.
 
-def _former_fills(dataset: Any, branch: str, known: list[Fill]) -> list[tuple[int, FragmentFill]]:
-    """Return what a branch knows of its fragments, after what those it comes from knew of theirs when it began."""
+        Args:
+            dataset: The version that was looked at.
+            table: Its table.
+            branch: Its branch.
+            column: The column.
+            states: What is known of the column in that version.
+        """
+        moved = [state for state in states if state.moved and state.fill.segments]
+        if not moved:
+            return
 
-    def known_to(name: str) -> list[tuple[int, FragmentFill]]:
-        return [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == name]
+        def work(connection: Connection) -> None:
+            for state in moved:
+                inputs = input_signature(dataset.get_fragment(state.fragment_id).metadata, column)
+                fill = replace(state.fill.confirmed_at(dataset.version), inputs=inputs)
+                place = (branch, state.fragment_id, dataset.version)
+                column_fills.save(connection, Fill(table.id, column.output.key, state.signature, *place, fill.encode()))
 
-    found = known_to(branch)
-    branches = dataset.branches.list() if branch else {}
-    until = dataset.version
-    while branch in branches:
-        until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
-        found = [*((fragment_id, fill.until(until)) for fragment_id, fill in known_to(branch)), *found]
+        self._database.write(work)
+
+    def _known(self, table: Table, column: FeatureColumn) -> list[Fill]:
+        return self._database.read(lambda connection: column_fills.of_column(connection, table.id, column.output.key))
+
+    def _former_fills(
+        self, dataset: Any, table: Table, branch: str, column: FeatureColumn, known: list[Fill]
+    ) -> list[tuple[int, FragmentFill]]:
+        """Return what a branch knows of its fragments, after what those it comes from knew of theirs when it began."""
+        recorded = self._database.read(lambda connection: column_writes.of_table(connection, table.id))
+
+        def known_to(name: str, until: int) -> list[tuple[int, FragmentFill]]:
+            fills = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == name]
+            return [(fragment_id, fill.until(until)) for fragment_id, fill in fills]
+
+        def written_on(name: str, until: int) -> list[ColumnWrite]:
+            own = [(number, state) for on, number, state in recorded if on == name and number <= until]
+            return [ColumnWrite.decode(number, state) for number, state in own]
+
+        until = dataset.version
+        found, writes = known_to(branch, until), written_on(branch, until)
+        branches = dataset.branches.list() if branch else {}
+        while branch in branches:
+            until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
+            found, writes = [*known_to(branch, until), *found], [*written_on(branch, until), *writes]
+        return _after_writes(found, writes, column)
+
+
+def _after_writes(
+    fills: list[tuple[int, FragmentFill]], writes: list[ColumnWrite], column: FeatureColumn
+) -> list[tuple[int, FragmentFill]]:
+    """Return fills after commits that wrote columns in place, whether or not Lance marked the rows of these."""
+    leaves = column.input_leaves | column.output.leaves
+    known = {fragment_id for fragment_id, _ in fills}
+    found = [(fragment_id, fill.stale_before(first_reliable(writes))) for fragment_id, fill in fills]
+    for write in writes:
+        touched = {fragment_id for fragment_id, fields in write.fields.items() if leaves & fields}
+        # Rows may have moved to a fragment of which nothing is known, and been written there.
+        is_anywhere = not touched <= known
+        found = [
+            (
+                fragment_id,
+                fill.stale_before(write.version)
+                if is_anywhere or fragment_id in touched
+                else _after_mark(fill, fragment_id, write),
+            )
+            for fragment_id, fill in found
+        ]
     return found
+
+
+def _after_mark(fill: FragmentFill, fragment_id: int, write: ColumnWrite) -> FragmentFill:
+    """Return a fill after a commit that marked its rows for the sake of another column.
+
+    It holds for them if they all still were in the fragment: one that was updated has left it.
+    """
+    if not write.marks_rows or fragment_id not in write.fields:
+        return fill
+    deleted = sum(length for first, length in fill.row_ids if first == NO_ROW)
+    return fill.confirmed_at(write.version) if write.deleted[fragment_id] == deleted else fill
 
 
 def _carry_over(
@@ -264,7 +313,7 @@ def _carry_over(
             if fill.may_hold(row_ids)
         ]
         if sources:
-            state.fill = _Former(sources).fill_of(row_ids, written_at)
+            state.fill, state.moved = _Former(sources).fill_of(row_ids, written_at), True
 
 
 def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

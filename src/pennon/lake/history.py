@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
 
-from pennon.catalog import StillReferencedError, tables, versions
+from pennon.catalog import StillReferencedError, column_writes, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
+from pennon.lake.column_writes import WRITE_NO_COLUMN, find_column_write
 from pennon.lake.layout import manifest_name, parse_manifest_name, versions_folder
-from pennon.lake.manifest import BadManifestError, parse_manifest
+from pennon.lake.manifest import BadManifestError, Manifest, parse_manifest
 from pennon.lake.publishing import digest_of, finish
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
+    from pennon.lake.column_writes import ColumnWrite
     from pennon.lake.folder import Folder, StoredFile
     from pennon.lake.places import Places
 
@@ -107,11 +109,19 @@ class History:
 
     def adopt(self, table: Table, branch: str, number: int) -> Version | None:
         """Record a version that a writer put on storage without asking Pennon; none when there is none."""
-        found = self._on_storage(table, branch, number)
-        if found is None:
+        stored = self._on_storage(table, branch, number)
+        if stored is None:
             return None
+        found, write = stored
+
+        def work(connection: Connection) -> bool:
+            added = record(connection, found)
+            if added and write is not None:
+                column_writes.save(connection, table.id, branch, number, write.encode())
+            return added
+
         try:
-            added = self._database.write(lambda connection: record(connection, found))
+            added = self._database.write(work)
         except StillReferencedError:
             return None  # the table was dropped meanwhile
         if added:
@@ -144,17 +154,17 @@ class History:
         stored = {version.version for version in stored_versions(self._places.folder(table.location), table.id, branch)}
         return [row for row in rows if not row.pending and row.version not in stored]
 
-    def _on_storage(self, table: Table, branch: str, number: int) -> Version | None:
+    def _on_storage(self, table: Table, branch: str, number: int) -> tuple[Version, ColumnWrite | None] | None:
         folder = self._places.folder(table.location)
         stored = stored_manifest(folder, branch, number)
         if stored is None:
             return None
         try:
             content = folder.read(stored.path)
-            timestamp = parse_manifest(content).timestamp_millis
+            manifest = parse_manifest(content)
         except (FileNotFoundError, BadManifestError):
             return None
-        return Version(
+        version = Version(
             table_id=table.id,
             branch=branch,
             version=number,
@@ -162,8 +172,20 @@ class History:
             size=stored.size,
             e_tag=stored.e_tag,
             digest=digest_of(content),
-            created_at=timestamp,
+            created_at=manifest.timestamp_millis,
         )
+        return version, self._column_write(folder, branch, content, manifest)
+
+    def _column_write(self, folder: Folder, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
+        """Return what an adopted version wrote in place, as long as the version before it is there to compare with."""
+        if manifest.operation in WRITE_NO_COLUMN:
+            return None
+        try:
+            stored = stored_manifest(folder, branch, manifest.version - 1)
+            before = parse_manifest(folder.read(stored.path)) if stored is not None else None
+        except (FileNotFoundError, BadManifestError):
+            return None
+        return find_column_write(content, manifest, before, manifest.operation) if before is not None else None
 
     def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
         newest = self._database.look_up(versions.latest, table.id, branch)

@@ -86,8 +86,25 @@ def _build_messages() -> tuple[type[message.Message], type[message.Message]]:
         _FIELD.TYPE_MESSAGE,
         _FIELD.TYPE_BYTES,
     )
-    _declare(file, "DataFile", [("path", 1, text, False, None), ("base_id", 7, number, False, None)])
-    _declare(file, "Fragment", [("id", 1, number, False, None), ("files", 2, nested, True, ".pennon.DataFile")])
+    _declare(
+        file,
+        "DataFile",
+        [
+            ("path", 1, text, False, None),
+            ("fields", 2, _FIELD.TYPE_INT32, True, None),
+            ("base_id", 7, number, False, None),
+        ],
+    )
+    _declare(file, "DeletionFile", [("num_deleted_rows", 4, number, False, None)])
+    _declare(
+        file,
+        "Fragment",
+        [
+            ("id", 1, number, False, None),
+            ("files", 2, nested, True, ".pennon.DataFile"),
+            ("deletion_file", 3, nested, False, ".pennon.DeletionFile"),
+        ],
+    )
     _declare(file, "Time", [("seconds", 1, number, False, None), ("nanos", 2, number, False, None)])
     _declare(
         file,
@@ -142,6 +159,14 @@ def parse_manifest(content: bytes) -> Manifest:
         operation=_inline_operation(content, parsed),
         counters=(parsed.max_fragment_id, parsed.next_row_id),
     )
+
+
+def read_fragments(content: bytes) -> Sequence[Any]:
+    """Return the fragments of a manifest that was parsed before, with their files and the fields in them."""
+    position, *_ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
+    parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
+    fragments: Sequence[Any] = parsed.fragments
+    return fragments
 
 
 def parse_operation(content: bytes) -> str | None:

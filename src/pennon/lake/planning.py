@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pennon.lake.fills import FragmentState, Status, input_signature
+from pennon.lake.file_signatures import input_signature
+from pennon.lake.fills import FragmentState, Status
 from pennon.lake.problems import typed_errors
 from pennon.lake.spans import Mask, Spans, numbers_of, spans_of
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import TableNotFoundError
 
-from pennon.catalog import versions
+from pennon.catalog import column_writes, versions
 from pennon.lake.layout import versions_folder
 
 if TYPE_CHECKING:
-    from pennon.catalog import Database
+    from pennon.catalog import Connection, Database
     from pennon.catalog.versions import Version
     from pennon.lake.folder import Folder
 
@@ -44,8 +44,15 @@ def publish(database: Database, folder: Folder, version: Version, content: bytes
         settled = _adopt(folder, version, final)
         if version.staged is not None:
             folder.remove(f"{place}/{version.staged}")
-    database.defer(lambda connection: versions.settle(connection, settled))
+    database.defer(lambda connection: _settle(connection, version, settled))
     return settled
+
+
+def _settle(connection: Connection, version: Version, settled: Version) -> None:
+    """Record a version as it stands at its final place; what a writer that lost the place wrote is not there."""
+    versions.settle(connection, settled)
+    if settled.digest != version.digest:
+        column_writes.delete(connection, version.table_id, version.branch, version.version)
 
 
 def _check_kept(database: Database, folder: Folder, version: Version, final: str) -> None:
@@ -72,13 +79,19 @@ def finish(database: Database, folder: Folder, version: Version) -> Version | No
             return publish(database, folder, version, content)
     # Looked at again: the committer may have moved it between the two looks above.
     if folder.stat(f"{place}/{version.manifest}") is None:
-        database.write(lambda connection: versions.withdraw(connection, version))
+        database.write(lambda connection: _withdraw(connection, version))
         return None
     settled = _adopt(folder, version, f"{place}/{version.manifest}")
     if version.staged is not None:
         folder.remove(f"{place}/{version.staged}")
-    database.defer(lambda connection: versions.settle(connection, settled))
+    database.defer(lambda connection: _settle(connection, version, settled))
     return settled
+
+
+def _withdraw(connection: Connection, version: Version) -> None:
+    versions.withdraw(connection, version)
+    if versions.find(connection, version.table_id, version.branch, version.version) is None:
+        column_writes.delete(connection, version.table_id, version.branch, version.version)
 
 
 def _adopt(folder: Folder, version: Version, final: str) -> Version:

@@ -12,6 +12,7 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 
 from pennon.catalog.versions import Version
 from pennon.core.identifiers import format_identifier
+from pennon.lake.column_writes import ColumnWrite, find_column_write
 from pennon.lake.layout import (
     Scheme,
     branch_folder,
@@ -54,6 +55,8 @@ class Staged:
     version: Version
     manifest: Manifest
     content: bytes
+    #: What it writes in place to fragments of the version before it.
+    column_write: ColumnWrite | None = None
 
 
 def staged_name(table: Table, folder: Folder, proposal: Proposal) -> str:
@@ -94,8 +97,11 @@ class Inspector:
         content = folder.read(path)
         _check_tag(folder, path, proposal, len(content))
         manifest = _check_content(content, proposal.version, branch)
+        column_write = None
         if latest is not None and latest.version + 1 == proposal.version:
-            self._check_lineage(folder, branch, manifest, latest)
+            before = self._manifest_of(folder, latest)
+            self._check_lineage(folder, branch, manifest, before)
+            column_write = _column_write(folder, branch, content, manifest, before)
         version = Version(
             table_id=table.id,
             branch=branch,
@@ -108,7 +114,7 @@ class Inspector:
             pending=True,
             created_at=manifest.timestamp_millis,
         )
-        return Staged(table, folder, version, manifest, content)
+        return Staged(table, folder, version, manifest, content, column_write)
 
     def remember(self, version: Version, manifest: Manifest) -> None:
         """Keep a manifest that the next commit of its branch will be compared with."""
@@ -117,14 +123,13 @@ class Inspector:
             if self._seen.getsizeof(seen) <= self._seen.maxsize:
                 self._seen[version.table_id, version.branch] = seen
 
-    def _check_lineage(self, folder: Folder, branch: str, manifest: Manifest, latest: Version) -> None:
+    def _check_lineage(self, folder: Folder, branch: str, manifest: Manifest, before: Manifest) -> None:
         """Refuse a manifest that was derived from another table than this one.
 
         A writer that opened a table of the same name before it was dropped and made again stages manifests whose
         earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
         names no file: it is known by the ids that were given so far, unless both tables have given the same.
         """
-        before = self._manifest_of(folder, latest)
         home = branch_folder(branch)
         unknown = sorted(manifest.data_files - before.data_files)
         probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
@@ -180,6 +185,16 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
             "committing it would make the table unreadable."
         )
     return manifest
+
+
+def _column_write(
+    folder: Folder, branch: str, content: bytes, manifest: Manifest, before: Manifest
+) -> ColumnWrite | None:
+    """Return what a manifest writes in place; its transaction is read only where the manifest does not hold it."""
+    found = find_column_write(content, manifest, before, manifest.operation)
+    if found is None or manifest.operation is not None:
+        return found
+    return find_column_write(content, manifest, before, operation_of(folder, branch, manifest))
 
 
 def operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:

@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 )
 from lance_namespace_urllib3_client.models import BranchContents
 
-from pennon.catalog import column_fills, versions
+from pennon.catalog import column_fills, column_writes, versions
 from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
@@ -81,6 +81,7 @@ class BranchOperations(Operations):
         def forget(connection: Connection) -> None:
             versions.delete_branch(connection, table.id, name)
             column_fills.delete_branch(connection, table.id, name)
+            column_writes.delete_branch(connection, table.id, name)
 
         def work(opened: Any) -> None:
             known = self._branches(table)

@@ -99,6 +99,7 @@ class Backfill:
         dataset = self._tools.datasets.at(table, self._job.branch, None)
         column = find_feature_column(dataset, path)
         states = self._tools.ledger.read(dataset, table, self._job.branch, column)
+        self._tools.ledger.confirm(dataset, table, self._job.branch, column, states)
         if pinned is not None:  # names rows; what is known of them is in the newest version
             states = known_to(self._tools.datasets.at(table, self._job.branch, pinned), dataset, states, column)
         mode = Mode(spec.get("mode", Mode.DEFAULT))

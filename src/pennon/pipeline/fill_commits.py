@@ -15,15 +15,8 @@ from pennon.catalog.column_fills import Fill
 from pennon.core.clock import now_millis
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, Output, feature_columns, find_feature_column
-from pennon.lake.fills import (
-    NO_ROW,
-    FragmentFill,
-    FragmentState,
-    Segment,
-    input_signature_after,
-    signature,
-    signature_after,
-)
+from pennon.lake.file_signatures import input_signature_after, signature, signature_after
+from pennon.lake.fills import NO_ROW, FragmentFill, FragmentState, Segment
 from pennon.lake.layout import branch_folder
 from pennon.lake.planning import live_rows
 from pennon.lake.spans import NOTHING, as_spans, count_rows, mask_of, numbers_of, runs_of, spans_of

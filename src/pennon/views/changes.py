@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from lance import LanceOperation
 from lance_namespace.errors import TableColumnNotFoundError
 from numpy.typing import NDArray
 
 from pennon.lake.feature_columns import lance_field, leaves_of
 
 if TYPE_CHECKING:
+    from pennon.lake.column_writes import ColumnWrite
     from pennon.lake.folder import Folder
 
 Ids = NDArray[np.int64]
@@ -81,10 +83,17 @@ def new_columns(old: Any, new: Any) -> list[str]:
     return [name for name in new.schema.names if name not in known]
 
 
-def compare(old: Any, new: Any, columns: Sequence[str], folder: Folder | None = None) -> Changes:
+def compare(
+    old: Any, new: Any, columns: Sequence[str], folder: Folder | None = None, writes: Iterable[ColumnWrite] = ()
+) -> Changes:
     """Return how the rows of a table, as far as these columns tell, differ between two of its versions.
 
-    With the table's folder at hand, which rows were deleted is read from small files instead of from all row ids.
+    Args:
+        old: The older version.
+        new: The newer version.
+        columns: The columns to compare.
+        folder: The table's folder. With it, deleted rows are read from small files instead of from all row ids.
+        writes: The column writes that were recorded for the table.
     """
     if old.version == new.version:
         return Changes()
@@ -97,10 +106,14 @@ def compare(old: Any, new: Any, columns: Sequence[str], folder: Folder | None = 
         _compare_fragment(before, after, number) for number in before.fragments.keys() | after.fragments.keys()
     ]
 
-    def versions_tell() -> bool:
-        return _versions_tell(old.version, new, after.read, rewritten=any(rewritten))
+    def unmarked_fragments() -> frozenset[int] | None:
+        found = _unmarked_fragments(before, after, rewritten=any(rewritten))
+        recorded = [each for each in writes if old.version < each.version <= new.version and not each.marks_rows]
+        written = {number for each in recorded for number, fields in each.fields.items() if after.read & fields}
+        # Rows of a fragment that is gone may be anywhere by now.
+        return found | written if found is not None and written <= after.fragments.keys() else None
 
-    return _match(before.candidates(), after.candidates(), versions_tell)
+    return _match(before.candidates(), after.candidates(), unmarked_fragments)
 
 
 def has_same_files(old: Any, new: Any, columns: Sequence[str]) -> bool:
@@ -156,9 +169,7 @@ class _Side:
 
     def files(self, fragment_id: int) -> object:
         """Return what is the same as long as the rows of a fragment, deleted ones included, hold the same values."""
-        metadata = self.fragments[fragment_id].metadata
-        files = [(file.path, sorted(self.read.intersection(file.fields))) for file in metadata.files]
-        return metadata.physical_rows, [file for file in files if file[1]], [str(layer) for layer in metadata.overlays]
+        return _files(self.fragments[fragment_id].metadata, self.read)
 
     def add_fragment(self, fragment_id: int) -> None:
         """Look at all rows of a fragment."""
@@ -202,6 +213,11 @@ class _Side:
         return _Rows(read[0], read[1], read[2] >> 32)
 
 
+def _files(metadata: Any, read: frozenset[int]) -> object:
+    files = [(file.path, sorted(read.intersection(file.fields))) for file in metadata.files]
+    return metadata.physical_rows, [file for file in files if file[1]], [str(layer) for layer in metadata.overlays]
+
+
 def _field(dataset: Any, path: str, named: Any) -> Any:
     """Return a column by the name it has in another version: where it had none of that name, it was renamed since."""
     try:
@@ -239,7 +255,7 @@ def _read_deletions(folder: Folder | None, path: str, metadata: Any) -> Ids | No
     return offsets if len(offsets) == metadata.deletion_file.num_deleted_rows else None
 
 
-def _match(old: _Rows, new: _Rows, versions_tell: Callable[[], bool]) -> Changes:
+def _match(old: _Rows, new: _Rows, unmarked_fragments: Callable[[], frozenset[int] | None]) -> Changes:
     """Tell apart rows that are on one side only from those that are on both, as they were or written anew."""
     at = np.searchsorted(old.ids, new.ids)
     is_kept = np.zeros(len(new.ids), dtype=np.bool_)
@@ -248,8 +264,10 @@ def _match(old: _Rows, new: _Rows, versions_tell: Callable[[], bool]) -> Changes
     is_gone = np.ones(len(old.ids), dtype=np.bool_)
     is_gone[at[is_kept]] = False
     is_changed = is_kept.copy()
-    if is_kept.any() and versions_tell():
+    unmarked = unmarked_fragments() if is_kept.any() else None
+    if unmarked is not None:
         is_changed[is_kept] = old.written[at[is_kept]] != new.written[is_kept]
+        is_changed |= is_kept & np.isin(new.fragments, list(unmarked))
     return Changes(
         added=new.ids[~is_kept],
         changed=new.ids[is_changed],
@@ -259,21 +277,40 @@ def _match(old: _Rows, new: _Rows, versions_tell: Callable[[], bool]) -> Changes
     )
 
 
-def _versions_tell(version: int, new: Any, read: frozenset[int], *, rewritten: bool) -> bool:
-    """Tell whether each change since a version left its number on the rows it changed.
+def _unmarked_fragments(before: _Side, after: _Side, *, rewritten: bool) -> frozenset[int] | None:
+    """Return the fragments whose rows changed without the number of the version that changed them.
 
-    A column that is dropped and made again changes all rows without a word, and may even get the id of the old one.
+    None means that any row may have. A column that is dropped and made again changes all rows without a word, and may
+    even get the id of the old one.
     """
+    version, new = before.dataset.version, after.dataset
     if not 0 < new.version - version <= _MOST_TRANSACTIONS:
-        return False
-    return all(_version_tells(new, number, read, rewritten=rewritten) for number in range(new.version, version, -1))
+        return None
+    found: frozenset[int] = frozenset()
+    for number in range(new.version, version, -1):
+        transaction = _transaction(new, number)
+        if transaction is _OF_COMPACTION:
+            continue
+        if transaction is None or not _tells(transaction.operation, after.read, rewritten=rewritten):
+            return None
+        if isinstance(transaction.operation, LanceOperation.Update):
+            found |= _written_in_place(transaction.operation, before, after.read)
+            if not found <= after.fragments.keys():
+                return None  # their rows may be anywhere by now
+    return found
 
 
-def _version_tells(dataset: Any, version: int, read: frozenset[int], *, rewritten: bool) -> bool:
-    transaction = _transaction(dataset, version)
-    if transaction is None or transaction is _OF_COMPACTION:
-        return transaction is not None
-    return _tells(transaction.operation, read, rewritten=rewritten)
+def _written_in_place(update: Any, before: _Side, read: frozenset[int]) -> frozenset[int]:
+    """Return the fragments to which an update wrote columns: pylance's ``update_columns`` marks no row of them.
+
+    Writers need not name the fields, so that files are compared, too, where the older version has the fragment.
+    """
+    named = not read.isdisjoint(update.fields_modified)
+    return frozenset(
+        fragment.id
+        for fragment in update.updated_fragments
+        if named or (fragment.id in before.fragments and before.files(fragment.id) != _files(fragment, before.read))
+    )
 
 
 def _transaction(dataset: Any, version: int) -> Any:

@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pennon.lake.feature_columns import FeatureColumn, Output
-from pennon.lake.fills import (
-    FragmentFill,
-    Segment,
-    Status,
-    _Former,
-    input_signature,
-    signature,
-    signature_after,
-)
+from pennon.lake.file_signatures import input_signature, signature, signature_after
+from pennon.lake.fills import FragmentFill, Segment, Status, _Former
 from pennon.lake.spans import mask_of, spans_of
 
 ROWS = 12

@@ -90,6 +90,10 @@ class Lab:
         """Do something to the newest dataset of a table."""
         return self.house.writer.change(self.table(name), "", _note, work)[0]
 
+    def commit(self, name: str, build: Any) -> None:
+        """Commit an operation that is built from the newest dataset of a table."""
+        self.house.writer.commit(self.table(name), "", lambda connection, _: _note(connection), build)
+
     def table(self, name: str) -> Table:
         found = self.house.database.read(lambda connection: tables.find(connection, (name,)))
         assert found is not None

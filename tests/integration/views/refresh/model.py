@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
+import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace import RestoreTableRequest
@@ -102,6 +103,8 @@ class World:
         "index",
         "compact_view",
         "cleanup",
+        "update_columns",
+        "update_unnamed_columns",
     )
 
     def _append(self, number: int) -> None:
@@ -114,6 +117,25 @@ class World:
 
     def _update_many(self, number: int) -> None:
         self._change(lambda dataset: dataset.update({"a": "a + 1"}, where=f"id % 2 = {number % 2}"))
+
+    def _update_columns(self, number: int, *, named: bool = True) -> None:
+        """Write a column of one fragment in place, of which Lance marks no row."""
+
+        def work(dataset: Any) -> None:
+            fragments = dataset.get_fragments()
+            fragment = fragments[number % len(fragments)]
+            rows = fragment.to_table(columns=["id", "a"])
+            changed = rows.set_column(1, "a", pc.add(rows["a"], 1 + number % 5)).slice(number % len(rows))
+            metadata, fields = fragment.update_columns(changed, left_on="id", right_on="id")
+            operation = lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields * named)
+            self.lab.commit(self.name, lambda _: operation)
+
+        if self.lab.dataset(self.name).count_rows():
+            work(self.lab.dataset(self.name))
+
+    def _update_unnamed_columns(self, number: int) -> None:
+        """Do the same without a word which columns it was."""
+        self._update_columns(number, named=False)
 
     def _delete(self, number: int) -> None:
         self._change(lambda dataset: dataset.delete(f"id % 13 = {number % 13}"))

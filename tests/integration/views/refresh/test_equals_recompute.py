@@ -68,3 +68,17 @@ def test_death_at_any_step_loses_nothing_and_repeats_nothing(lab: Lab, step: str
         assert world.refresh(kind)["mode"] == "no_op"
     assert world.deaths >= 2
     world.check_files()
+
+
+@pytest.mark.parametrize(
+    "events", [("update_columns",), ("update_unnamed_columns", "compact"), ("compact", "update_columns", "compact")]
+)
+def test_columns_written_in_place_are_followed_by_views_of_every_kind(lab: Lab, events: tuple[str, ...]) -> None:
+    world = World(lab, f"world{next(_names)}")
+    world.happen("append", 6)
+    for kind in World.KINDS:
+        world.refresh(kind)
+    for what in events:
+        world.happen(what, 2)
+    for kind in World.KINDS:
+        assert world.refresh(kind)["mode"] != "no_op"

@@ -1,0 +1,67 @@
+"""Commits that wrote columns of existing fragments in place: one record for each version that did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection
+
+#: Records kept for each branch. What was known before the oldest of so many records is not relied on any more.
+MOST_KEPT = 512
+
+
+def save(connection: Connection, table_id: str, branch: str, version: int, state: bytes) -> None:
+    """Record what a version wrote, and delete the oldest records of the branch beyond the limit.
+
+    Deleting a version keeps its record: rows that it wrote may live on in later versions.
+    """
+    connection.run(
+        "INSERT INTO column_writes (table_id, branch, version, state) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (table_id, branch, version) DO UPDATE SET state = excluded.state",
+        table_id,
+        branch,
+        version,
+        state,
+    )
+    connection.run(
+        "DELETE FROM column_writes WHERE table_id = ? AND branch = ? AND version <= "
+        "(SELECT version FROM column_writes WHERE table_id = ? AND branch = ? "
+        "ORDER BY version DESC LIMIT 1 OFFSET ?)",
+        table_id,
+        branch,
+        table_id,
+        branch,
+        MOST_KEPT,
+    )
+
+
+def of_table(connection: Connection, table_id: str) -> list[tuple[str, int, bytes]]:
+    """Return the records of all branches of a table, oldest first: branch, version, and what was written."""
+    rows = connection.all(
+        "SELECT branch, version, state FROM column_writes WHERE table_id = ? ORDER BY version", table_id
+    )
+    return [(row[0], int(row[1]), bytes(row[2])) for row in rows]
+
+
+def of_branch(connection: Connection, table_id: str, branch: str, since: int) -> list[tuple[int, bytes]]:
+    """Return the records of a branch after a version, oldest first: version, and what was written."""
+    rows = connection.all(
+        "SELECT version, state FROM column_writes WHERE table_id = ? AND branch = ? AND version > ? ORDER BY version",
+        table_id,
+        branch,
+        since,
+    )
+    return [(int(row[0]), bytes(row[1])) for row in rows]
+
+
+def delete(connection: Connection, table_id: str, branch: str, version: int) -> None:
+    """Delete the record of a version that was not committed after all."""
+    connection.run(
+        "DELETE FROM column_writes WHERE table_id = ? AND branch = ? AND version = ?", table_id, branch, version
+    )
+
+
+def delete_branch(connection: Connection, table_id: str, branch: str) -> None:
+    """Delete the records of a branch: another one of its name has other rows."""
+    connection.run("DELETE FROM column_writes WHERE table_id = ? AND branch = ?", table_id, branch)
