@@ -54,7 +54,12 @@ def path_expression(path: str) -> str:
 
 
 def find_field(schema: pa.Schema, path: str) -> pa.Field:
-    """Return the field at a path, or raise the error that names what is missing."""
+    """Return the field at a path, or raise the error that names what is missing.
+
+    A column of the table that has the whole path as its name comes first: its name may hold dots and backticks.
+    """
+    if schema.names.count(path) == 1:
+        return schema.field(path)
     fields: Any = schema
     found: pa.Field | None = None
     for segment in split_path(path):

@@ -25,7 +25,7 @@ from lance_namespace_urllib3_client.models import IndexContent
 from pennon.catalog import index_builds
 from pennon.catalog.index_builds import Build
 from pennon.core.errors import suggest
-from pennon.lake.field_paths import find_field
+from pennon.lake.field_paths import find_field, plain_path
 from pennon.lake.problems import plain, translate, typed_errors
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Indexer:
         column = str(options.get("column") or "")
         dataset = self._datasets.at(table, branch, None)
         _check_column(dataset, column)
-        name = options.get("name") or f"{column.replace('`', '').replace('.', '_')}_idx"
+        name = options.get("name") or _default_name(dataset, column)
         if not replace and name in {index.name for index in dataset.describe_indices()}:
             raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}.")
         build = Build(table.id, branch, name, column, kind)
@@ -251,6 +251,11 @@ def _content(index: Any, live: dict[int, int]) -> IndexContent:
 def _friendly(index: Any) -> str:
     kind = str(index.index_type).upper()
     return _SPELLINGS.get(kind, kind)
+
+
+def _default_name(dataset: Any, column: str) -> str:
+    """Return the name of an index that is given none: clients wait for an index by that name."""
+    return f"{column if column in dataset.schema.names else plain_path(column)}_idx"
 
 
 def _check_column(dataset: Any, column: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from lance.dataset import ColumnOrdering
 from lance_namespace.errors import InvalidInputError
 
 from pennon.lake.datasets import Handle
-from pennon.lake.field_paths import find_field
+from pennon.lake.field_paths import find_field, join_path
 from pennon.lake.fulltext import FullText, build_full_text
 from pennon.lake.heads import Head
 from pennon.lake.problems import typed_errors
@@ -183,7 +183,7 @@ def find_vector_column(schema: pa.Schema, named: str | None) -> str:
     if named:
         find_field(schema, named)
         return named
-    found: list[str] = [item.name for item in schema if _is_vector(item.type)]
+    found = list(_vector_paths(schema, ()))
     if len(found) == 1:
         return found[0]
     if "vector" in found:
@@ -191,6 +191,16 @@ def find_vector_column(schema: pa.Schema, named: str | None) -> str:
     if not found:
         raise InvalidInputError("The table has no vector column to search.")
     raise InvalidInputError(f"The table has several vector columns ({', '.join(found)}): name one in vector_column.")
+
+
+def _vector_paths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iterator[str]:
+    """Yield the path of each vector column, also of those inside structs."""
+    for item in fields:
+        path = (*parents, item.name)
+        if _is_vector(item.type):
+            yield join_path(path)
+        elif pa.types.is_struct(item.type):
+            yield from _vector_paths(item.type, path)
 
 
 def _is_vector(kind: pa.DataType) -> bool:

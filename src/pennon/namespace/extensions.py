@@ -11,7 +11,6 @@ import pyarrow as pa
 from lance_namespace.errors import (
     InvalidInputError,
     TableBranchNotFoundError,
-    TableColumnNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
 )
@@ -20,7 +19,9 @@ from pennon.catalog import UnclearOutcomeError, clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.lake import refs
+from pennon.lake.blobs import is_blob
 from pennon.lake.comparing import bring_over, compare
+from pennon.lake.field_paths import find_field
 from pennon.lake.layout import check_branch
 from pennon.lake.links import link
 from pennon.lake.problems import typed_errors
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
     from pennon.lake.arrow_stream import ArrowSource
-    from pennon.lake.comparing import Comparison
+    from pennon.lake.blobs import is_blob
+from pennon.lake.comparing import Comparison
 
 Json = dict[str, Any]
 
@@ -196,12 +198,11 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
     def _blob_dataset(
         self, identifier: Identifier, column: str, version: int | None, branch: str | None
     ) -> tuple[Any, Hold]:
-        """Return the dataset that has a column, and what keeps its files while they are read."""
+        """Return the dataset that has a blob column, also a nested one, and what keeps its files while they are read."""
         table = self._table(identifier)
         dataset = self.house.datasets.at(table, check_branch(branch), version)
-        names = dataset.schema.names
-        if column not in names:
-            raise TableColumnNotFoundError(f"There is no column {column!r}.{suggest(column, names)}")
+        if not is_blob(find_field(dataset.schema, column)):
+            raise InvalidInputError(f"The column {column!r} holds no blobs: read its values with a query.")
         return dataset, partial(self.house.removal.hold, table)
 
     def _compare(self, table: Table, branch: str) -> Comparison:
