@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from cachetools import LRUCache
 from lance.indices import IndexConfig
 from lance_namespace import DescribeTableIndexStatsResponse
 from lance_namespace.errors import (
@@ -26,6 +26,7 @@ from pennon.catalog import index_builds
 from pennon.catalog.index_builds import Build
 from pennon.core.errors import suggest
 from pennon.lake.field_paths import find_field, plain_path
+from pennon.lake.index_options import text_options, vector_options
 from pennon.lake.problems import plain, translate, typed_errors
 
 if TYPE_CHECKING:
@@ -40,39 +41,13 @@ SCALAR_TYPES = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "FM", "FTS"}
 #: Types that pylance builds only by Lance's name for them, or of which it does not know all options.
 _CONFIGURED = {"FM": "fm", "FTS": "inverted"}
 _SPELLINGS = {"INVERTED": "FTS", "LABELLIST": "LABEL_LIST", "SCALAR": "BTREE", "FMINDEX": "FM"}
-_VECTOR_OPTIONS = (
-    "num_partitions",
-    "num_sub_vectors",
-    "num_bits",
-    "sample_rate",
-    "max_iterations",
-    "target_partition_size",
-    "m",
-    "ef_construction",
-)
-_TEXT_OPTIONS = (
-    "base_tokenizer",
-    "language",
-    "with_position",
-    "max_token_length",
-    "lower_case",
-    "stem",
-    "remove_stop_words",
-    "custom_stop_words",
-    "ascii_folding",
-    "min_ngram_length",
-    "max_ngram_length",
-    "prefix_only",
-    "block_size",
-    "lance_tokenizer",
-    "split_identifiers",
-    "split_on_numerics",
-    "preserve_original",
-    "index_operators",
-)
 #: A small index is built while its request waits, so that its mistakes are answered at once.
 _PATIENCE_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 10.0
+#: Options of full-text indexes by dataset and segment: a segment never changes, and to read them it must be opened.
+_TEXT_DETAILS: LRUCache[tuple[str, str], str] = LRUCache(1024)
+_TEXT_DETAILS_LOCK = Lock()
+_LARGEST_KEPT = 16 * 1024
 
 
 class Indexer:
@@ -89,9 +64,10 @@ class Indexer:
         column = str(options.get("column") or "")
         dataset = self._datasets.at(table, branch, None)
         _check_column(dataset, column)
+        build_options(dataset, kind, column, options)  # raises what is wrong with them
         name = options.get("name") or _default_name(dataset, column)
         if not replace and name in {index.name for index in dataset.describe_indices()}:
-            raise TableIndexAlreadyExistsError(f"The table already has an index {name!r}.")
+            raise TableIndexAlreadyExistsError(f"The index {name!r} already exists; drop it, or name another.")
         build = Build(table.id, branch, name, column, kind)
         if not self._database.write(lambda connection: index_builds.begin(connection, build)):
             raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
@@ -182,37 +158,33 @@ def index_kind(given: Any) -> str:
 def build_index(dataset: Any, kind: str, options: dict[str, Any]) -> None:
     """Build an index and commit it."""
     column, name = options["column"], options["name"]
+    given = build_options(dataset, kind, column, options)
     if kind in VECTOR_TYPES:
-        given = {key: options[key] for key in _VECTOR_OPTIONS if options.get(key) is not None}
-        if kind.endswith("PQ"):
-            given.setdefault("num_sub_vectors", _sub_vectors(find_field(dataset.schema, column).type))
         metric = options.get("distance_type") or options.get("metric_type") or "l2"
         dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
         return
-    given = {key: options[key] for key in _TEXT_OPTIONS if kind == "FTS" and options.get(key) is not None}
     how = IndexConfig(_CONFIGURED[kind], given) if kind in _CONFIGURED else kind
     dataset.create_scalar_index(column, how, name=name, replace=True)
 
 
-def _sub_vectors(kind: pa.DataType) -> int:
-    """Return into how many parts vectors are cut where nobody says it: parts of 16 numbers, or of 8, or the whole."""
-    while pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = kind.value_type
-    width = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
-    return next((width // part for part in (16, 8) if width % part == 0), 1)
+def build_options(dataset: Any, kind: str, column: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an index of a kind as Lance takes them, or raise what is wrong with them."""
+    if kind in VECTOR_TYPES:
+        return vector_options(kind, options, find_field(dataset.schema, column).type)
+    return text_options(options) if kind == "FTS" else {}
 
 
 def describe_indices(dataset: Any) -> list[IndexContent]:
     """Return the indices of a dataset with their coverage in live rows."""
     live = _live_rows(dataset)
-    return [_content(index, live) for index in dataset.describe_indices()]
+    return [_content(dataset, index, live) for index in dataset.describe_indices()]
 
 
 def index_stats(dataset: Any, name: str) -> DescribeTableIndexStatsResponse:
     """Return the coverage of one index."""
     index = next(found for found in dataset.describe_indices() if found.name == name)
-    content = _content(index, _live_rows(dataset))
-    details = json.loads(content.index_details) if content.index_details else {}
+    content = _content(dataset, index, _live_rows(dataset))
+    details = index.details or {}
     return DescribeTableIndexStatsResponse(
         index_type=content.index_type,
         num_indexed_rows=content.num_indexed_rows,
@@ -227,7 +199,7 @@ def _live_rows(dataset: Any) -> dict[int, int]:
     return {f.fragment_id: f.physical_rows - f.num_deletions for f in dataset.get_fragments()}
 
 
-def _content(index: Any, live: dict[int, int]) -> IndexContent:
+def _content(dataset: Any, index: Any, live: dict[int, int]) -> IndexContent:
     segments = list(index.segments)
     covered = {fragment for segment in segments for fragment in segment.fragment_ids}
     indexed = sum(rows for fragment, rows in live.items() if fragment in covered)
@@ -244,8 +216,30 @@ def _content(index: Any, live: dict[int, int]) -> IndexContent:
         num_segments=len(segments),
         size_bytes=index.total_size_bytes,
         created_at=min(created) if created else None,
-        index_details=json.dumps(index.details) if index.details else None,
+        index_version=max((segment.index_version for segment in segments), default=None),
+        index_details=_details(dataset, index),
     )
+
+
+def _details(dataset: Any, index: Any) -> str:
+    """Return the options an index was built with, as JSON; the manifest omits some of those of a full-text index."""
+    recorded = json.dumps(index.details or {})
+    if _friendly(index) != "FTS" or not index.segments:
+        return recorded
+    key = (dataset.uri, str(index.segments[0].uuid))
+    with _TEXT_DETAILS_LOCK:
+        known = _TEXT_DETAILS.get(key)
+    if known is not None:
+        return known
+    try:
+        found = json.dumps(dataset.stats.index_stats(index.name)["indices"][0]["params"])
+    except (OSError, RuntimeError, ValueError, LookupError) as error:  # such as a tokenizer whose model is not here
+        logger.warning("the options of index %s cannot be read: %s", index.name, plain(str(error)))
+        return recorded
+    if len(found) <= _LARGEST_KEPT:
+        with _TEXT_DETAILS_LOCK:
+            _TEXT_DETAILS[key] = found
+    return found
 
 
 def _friendly(index: Any) -> str:

@@ -198,7 +198,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
     def _blob_dataset(
         self, identifier: Identifier, column: str, version: int | None, branch: str | None
     ) -> tuple[Any, Hold]:
-        """Return the dataset that has a blob column, also a nested one, and what keeps its files while they are read."""
+        """Return the dataset with a blob column, which may be nested, and what keeps its files while they are read."""
         table = self._table(identifier)
         dataset = self.house.datasets.at(table, check_branch(branch), version)
         if not is_blob(find_field(dataset.schema, column)):

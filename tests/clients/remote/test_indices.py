@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import lance
+import lancedb
+import pyarrow as pa
 import pytest
 from lancedb.index import FTS, Bitmap, BTree, Fm, HnswFlat, HnswSq, IvfFlat, IvfPq, IvfRq, IvfSq, LabelList
 
 from tests.clients.remote.conftest import Run
 from tests.clients.remote.data import ids, new_name, rows, vector
+
+if TYPE_CHECKING:
+    from tests.support.rest import RestClient
 
 SOON = timedelta(seconds=60)
 VECTORS: dict[str, Any] = {
@@ -26,6 +33,34 @@ SCALARS: dict[str, tuple[str, Any, str]] = {
     "LabelList": ("tags", LabelList(), "array_has_any(tags, ['green']) AND id = 7"),
     "Fm": ("text", Fm(), "contains(text, 'house number 7') AND id < 70"),
 }
+
+
+#: Every type of index, with options that are not the default where it has some.
+DESCRIBED: dict[str, tuple[str, Any]] = {
+    **{name: ("vector", config) for name, config in VECTORS.items()},
+    **{name: (column, config) for name, (column, config, _) in SCALARS.items()},
+    "IvfPq of 4 bits": ("vector", IvfPq(num_partitions=2, num_bits=4, max_iterations=7)),
+    "IvfFlat by cosine": ("vector", IvfFlat(distance_type="cosine", num_partitions=2, sample_rate=99)),
+    "FTS": ("text", FTS()),
+    "FTS of phrases": ("text", FTS(with_position=True, language="German", custom_stop_words=["eins", "zwei"])),
+    "FTS of whole words": ("text", FTS(base_tokenizer="whitespace", stem=False, lower_case=False, max_token_length=9)),
+    "FTS of long words": ("text", FTS(max_token_length=None, ascii_folding=False, remove_stop_words=False)),
+    "FTS of ngrams": ("text", FTS(base_tokenizer="ngram", ngram_min_length=2, ngram_max_length=4, prefix_only=True)),
+}
+#: What differs between any two builds of the same index.
+OF_ONE_BUILD = {"index_uuid", "created_at", "size_bytes"}
+
+
+def described(table: Any) -> dict[str, dict[str, Any]]:
+    """Return what the client shows of each index, by its name."""
+    return {
+        index.name: {
+            name: getattr(index, name)
+            for name in dir(index)
+            if not name.startswith("_") and name not in OF_ONE_BUILD and not callable(getattr(index, name))
+        }
+        for index in table.list_indices()
+    }
 
 
 def kind_of(name: str) -> str:
@@ -47,6 +82,73 @@ def test_a_vector_index_is_built_listed_and_used(db: Any, kind: str) -> None:
     assert "ANN" in search.explain_plan()
     assert 100 in ids(search.to_arrow())
     assert "ANN" not in table.search(vector(100)).limit(5).bypass_vector_index().explain_plan()
+
+
+def test_an_index_is_described_as_in_a_local_table(db: Any, tmp_path: Path) -> None:
+    local = lancedb.connect(tmp_path).create_table("described", rows(300))
+    remote = db.create_table(new_name(), rows(300))
+    for name, (column, config) in DESCRIBED.items():
+        local.create_index(column, config=config, name=name)
+        remote.create_index(column, config=config, name=name)
+    remote.wait_for_index(list(DESCRIBED), SOON)
+    shown, expected = described(remote), described(local)
+    # As the storage holds it: the library in the client may write another version of a format than the server's.
+    stored = {index.name: index for index in lance.dataset(remote.uri).describe_indices()}
+    for name in DESCRIBED:
+        assert shown[name].pop("index_version") == stored[name].segments[0].index_version
+        assert expected[name].pop("index_version") is not None
+        assert shown[name] == expected[name]
+        assert remote.index_stats(name) == local.index_stats(name)
+
+
+@pytest.mark.parametrize("width", [2, 8, 24, 1000])
+def test_codes_of_four_bits_need_no_number_of_sub_vectors(db: Any, width: int) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([i % 97 / 7 for i in range(width * 20)], pa.float32()), width)
+    table = db.create_table(new_name(), pa.table({"vector": vectors}))
+    table.create_index("vector", config=IvfPq(num_bits=4, num_partitions=1), wait_timeout=SOON)
+    compression = table.list_indices()[0].index_details["compression"]
+    assert compression["num_bits"] == 4
+    assert width % compression["num_sub_vectors"] == 0
+
+
+OUTSIDE = [
+    "jieba/../../x",
+    "jieba//etc",
+    "lindera/../../../etc",
+    "lindera/ipadic/..",
+    "/etc/passwd",
+    "icu/../x",
+    "",
+    "x",
+]
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "jieba", "lindera/ipadic"])
+def test_a_tokenizer_is_one_that_is_known_and_here(table: Any, name: str) -> None:
+    with pytest.raises(Exception, match="base_tokenizer") as raised:
+        table.create_index("text", config=FTS(base_tokenizer=name))
+    assert "language_models" not in str(raised.value)  # where the server keeps them
+    assert table.list_indices() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("IVF_FLAT", {"num_partitions": "/etc/passwd"}),
+        ("IVF_FLAT", {"max_iterations": [1]}),
+        ("IVF_PQ", {"num_bits": True}),
+        ("IVF_HNSW_SQ", {"m": -1}),
+        ("IVF_HNSW_SQ", {"ef_construction": 2**40}),
+        ("FTS", {"lance_tokenizer": "jieba/../../x"}),
+        ("FTS", {"custom_stop_words": "/etc/passwd"}),
+        ("FTS", {"custom_stop_words": ["a", 1]}),
+        ("FTS", {"with_position": "yes"}),
+    ],
+)
+def test_an_option_of_another_type_is_refused(table: Any, http: RestClient, kind: str, options: dict[str, Any]) -> None:
+    body = {"column": "text" if kind == "FTS" else "vector", "index_type": kind, **options}
+    answer = http.post(f"/v1/table/{table.name}/create_index", body, expect=400)
+    assert (answer["code"], next(iter(options)) in answer["error"]) == (13, True)
 
 
 def test_an_index_needs_no_options(db: Any) -> None:
@@ -113,7 +215,7 @@ def test_an_index_is_replaced_unless_that_is_refused(table: Any) -> None:
     table.create_index("id", config=BTree(), wait_timeout=SOON)
     table.create_index("id", config=Bitmap(), wait_timeout=SOON)
     assert [kind_of(index.index_type) for index in table.list_indices()] == ["bitmap"]
-    with pytest.raises(Exception, match="already has an index 'id_idx'"):
+    with pytest.raises(Exception, match="'id_idx' already exists"):
         table.create_index("id", config=BTree(), replace=False)
 
 
