@@ -42,6 +42,7 @@ class _Joined(io.RawIOBase):
     def __init__(self, head: bytes, body: Body) -> None:
         self._head = memoryview(head)
         self._body = body
+        self.has_content = bool(head)
         #: Whether a read asked for more than there was.
         self.fell_short = False
 
@@ -116,7 +117,7 @@ class ArrowSource:
         try:
             return pa.ipc.open_stream(pa.PythonFile(file, mode="r"), options=options)
         except (pa.ArrowException, OSError, EOFError) as error:
-            raise _corrupt() from error
+            raise (_corrupt() if file.has_content else _missing()) from error
 
     def _guarded(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -175,6 +176,12 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _corrupt() -> InvalidInputError:
     return InvalidInputError("The body is not a complete Arrow stream: it is cut off or corrupt.")
+
+
+def _missing() -> InvalidInputError:
+    return InvalidInputError(
+        "The data is missing: the body is empty. Send an Arrow stream; one without batches is a table without rows."
+    )
 
 
 def source_of(content: bytes, small_bytes: int = 2**62) -> ArrowSource:

@@ -103,9 +103,10 @@ class Places:
         address = self._absolute(location)
         check_address(address)
         if not self._holds(address):
+            kind = "URIs" if "://" in location else "paths"
             raise InvalidInputError(
-                "The location is not inside the storage root; name it relative to the root, or allow its prefix in "
-                "the setting 'allowed_locations'."
+                f"Absolute {kind} are not allowed outside the storage root; name the location relative to the root, or "
+                "allow its prefix in the setting 'allowed_locations'."
             )
         address = self._follow_links(address)
         if not self._holds(address):
@@ -130,7 +131,7 @@ class Places:
             path = f"{self.root_location}/{location}"
         parts = path.split("/")
         if any(part in {".", ".."} for part in parts):
-            raise InvalidInputError("The location holds '.' or '..'; name it without them.")
+            raise InvalidInputError("Path traversal is not allowed: name the location without '.' and '..'.")
         if len(path.encode()) > _MAX_LOCATION_BYTES or any(len(part.encode()) > _MAX_PART_BYTES for part in parts):
             raise InvalidInputError("The location, or one of its parts, is longer than storage allows.")
         start, separator, rest = path.rpartition("://")

@@ -72,7 +72,9 @@ _RULES: tuple[Rule, ...] = (
         lambda m: TableSchemaValidationError(f"The data does not fit the table's schema: {plain(m.string)}"),
     ),
     _rule(r"index not found: name=(?P<name>\S+?),", lambda m: TableIndexNotFoundError(f"No index {m['name']!r}.")),
-    _rule(r"tag (?P<name>\S+) already exists", lambda m: TableTagAlreadyExistsError(f"Tag {m['name']!r} exists.")),
+    _rule(
+        r"tag (?P<name>\S+) already exists", lambda m: TableTagAlreadyExistsError(f"Tag {m['name']!r} already exists.")
+    ),
     _rule(r"tag (?P<name>\S+) does not exist", lambda m: TableTagNotFoundError(f"There is no tag {m['name']!r}.")),
     _rule(r"[Bb]ranch (?P<name>\S+) does not exist", lambda m: TableBranchNotFoundError(f"No branch {m['name']!r}.")),
     _rule(

@@ -65,7 +65,7 @@ class BranchOperations(Operations):
 
         def work(opened: Any) -> None:
             if name in self._branches(table):
-                raise TableBranchAlreadyExistsError(f"The table already has a branch {name!r}.")
+                raise TableBranchAlreadyExistsError(f"Branch {name!r} already exists; name another.")
             opened.create_branch(name, (source or None, start))
 
         _, written = self.house.writer.change(table, "", note_of("CreateTableBranch", table), work, alone=True)

@@ -30,6 +30,7 @@ from pennon.lake.field_paths import find_field
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
 from pennon.lake.merging import Merge, Spool
+from pennon.lake.schema_comparison import require_same_schema
 from pennon.namespace.base import note_of, parse_choice, request_as, table_id
 from pennon.namespace.tables import TableOperations
 
@@ -208,7 +209,10 @@ class RowOperations(TableOperations):
         if mode == "create":
             raise TableAlreadyExistsError(f"Table {format_identifier(table.identifier)!r} already exists.")
         if mode == "exist_ok":
-            return self._created(table, self.house.datasets.at(table, "", None).version, None)
+            dataset = self.house.datasets.at(table, "", None)
+            source.fit(dataset.schema)
+            require_same_schema(format_identifier(table.identifier), dataset.schema, source.schema)
+            return self._created(table, dataset.version, None)
         refuse_view_write(table)
         self.refuse_other_columns(table, "", source.schema)
         note = _noting_properties("CreateTable", table, request.properties)

@@ -118,7 +118,10 @@ class TableOperations(DependentOperations):
         with self.marked_deregistered([] if replaced is None else [replaced]):
             transaction_id = self._write_in_namespace(identifier, work)
         folder.remove(DEREGISTERED_MARKER)
-        return RegisterTableResponse(transaction_id=transaction_id, location=location, properties=new.properties)
+        # As it was given; DescribeTable has the address.
+        return RegisterTableResponse(
+            transaction_id=transaction_id, location=request.location, properties=new.properties
+        )
 
     def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
         """Give a table another name, also in another namespace; its data stays where it is."""

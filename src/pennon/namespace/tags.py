@@ -59,7 +59,7 @@ class TagOperations(Operations):
             version = self.house.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size)
             if self.house.places.folder(table.location).put_if_absent(path, content) is None:
-                raise TableTagAlreadyExistsError(f"The table already has a tag {request.tag!r}.")
+                raise TableTagAlreadyExistsError(f"Tag {request.tag!r} already exists; update it, or name another.")
         return CreateTableTagResponse(transaction_id=self._note("CreateTableTag", table))
 
     def update_table_tag(self, request: UpdateTableTagRequest) -> UpdateTableTagResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lancedb
@@ -57,6 +58,51 @@ def test_creating_what_exists_is_refused_unless_the_mode_allows_it(db: Any) -> N
     replaced = db.create_table(name, pa.table({"other": ["x"]}), mode="overwrite")
     assert replaced.count_rows() == 1
     assert db.open_table(name).schema.names == ["other"]
+
+
+def field(name: str = "id", kind: pa.DataType | None = None, **options: Any) -> pa.Field:
+    return pa.field(name, kind or pa.int64(), **options)
+
+
+TEXT = field("text", pa.string())
+PICTURE = pa.field("picture", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+#: The schema of a table, and one that it is created with once more.
+SCHEMAS: dict[str, tuple[pa.Schema, pa.Schema, bool]] = {
+    "the same": (pa.schema([field(), TEXT]), pa.schema([field(), TEXT]), True),
+    "another type": (pa.schema([field(), TEXT]), pa.schema([field(kind=pa.int32()), TEXT]), False),
+    "a column more": (pa.schema([field()]), pa.schema([field(), TEXT]), False),
+    "a column less": (pa.schema([field(), TEXT]), pa.schema([field()]), False),
+    "another order": (pa.schema([field(), TEXT]), pa.schema([TEXT, field()]), False),
+    "nullable": (pa.schema([field(nullable=False)]), pa.schema([field()]), False),
+    "another case": (pa.schema([field()]), pa.schema([field("ID")]), False),
+    "metadata": (pa.schema([field()], metadata={"a": "b"}), pa.schema([field()], metadata={"a": "c"}), False),
+    "metadata of a column": (pa.schema([field()]), pa.schema([field(metadata={"a": "b"})]), False),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_table_that_is_kept_has_the_schema_it_is_created_with(db: Any, tmp_path: Path, kind: str) -> None:
+    first, second, same = SCHEMAS[kind]
+    for connection in (lancedb.connect(tmp_path), db):  # the local one says what is right
+        name = new_name()
+        connection.create_table(name, schema=first)
+        if same:
+            assert connection.create_table(name, schema=second, exist_ok=True).schema == first
+            continue
+        with pytest.raises(ValueError, match="does not match existing table schema"):
+            connection.create_table(name, schema=second, exist_ok=True)
+        assert connection.open_table(name).version == 1
+
+
+def test_a_schema_that_is_stored_in_another_form_is_still_the_same(db: Any) -> None:
+    nested = pa.field("nested", pa.struct([PICTURE, field()]))
+    pairs = pa.map_(pa.string(), pa.int64())
+    schema = pa.schema([PICTURE, nested, field("word", pa.string_view()), field("pairs", pairs)])
+    name = new_name()
+    db.create_table(name, schema=schema)
+    assert db.create_table(name, schema=schema, exist_ok=True).schema.names == schema.names
+    with pytest.raises(ValueError, match="'picture' has another type"):
+        db.create_table(name, schema=schema.set(0, field("picture", pa.large_binary())), exist_ok=True)
 
 
 def test_a_missing_table_is_said_to_be_missing(db: Any) -> None:

@@ -371,3 +371,11 @@ def test_an_index_that_a_column_cannot_have_is_refused_in_a_sentence(table: Data
     answer = table.ask("create_index", {"column": "vector", "index_type": "BTREE"})
     assert error(answer) == (400, 13)
     assert answer.json()["error"].startswith("BTREE/BITMAP index column vector must be int, float")
+
+
+@pytest.mark.parametrize("verb", ["create", "insert", "merge_insert?on=id"])
+def test_a_body_without_data_is_said_to_be_missing(table: DataTable, verb: str) -> None:
+    path = "/v1/table/nothing_here" if verb == "create" else table.path
+    answer = table.http.raw.post(f"{path}/{verb}", content=b"")
+    assert error(answer) == (400, 13)
+    assert "data is missing" in answer.json()["error"]
