@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_FILES = (".py", ".zip")
+_FILES = (".py", ".whl", ".zip")
 
 
 def manifest_text(manifest: Mapping[str, Any] | str | None) -> str | None:
@@ -30,8 +30,8 @@ def manifest_fields(manifest: Mapping[str, Any] | None) -> dict[str, str | None]
 
 
 def _with_content(entry: Any) -> Any:
-    """Return a module as the worker reads it; wheels are named by an address or a path that it can read."""
-    if not isinstance(entry, str) or not entry.endswith(_FILES):
+    """Return a module as the worker reads it: the content of a file of this machine, or the URL of a wheel."""
+    if not isinstance(entry, str) or not entry.endswith(_FILES) or entry.startswith(("http://", "https://")):
         return entry
     path = Path(entry)
     try:

@@ -156,6 +156,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Disk space for these packages; those that were used least recently go first, but none in use.",
     )
+    package_indexes: list[str] = Field(
+        default_factory=list,
+        description="URLs of the package indexes that functions' packages come from, the main one first (JSON). When "
+        "set, manifests may name no other index, and wheels only below these; by default pip's own configuration, and "
+        "any http(s) index or wheel that a manifest names.",
+    )
     workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
     worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
     worker_poll_seconds: float = Field(
@@ -202,6 +208,14 @@ class Settings(BaseSettings):
         if not plain or "/" in plain or plain.count(":") == 1:
             raise ValueError("name a host or an address alone, such as 127.0.0.1 or ::1; --port names the port")
         return plain
+
+    @field_validator("package_indexes")
+    @classmethod
+    def _are_web_addresses(cls, indexes: list[str]) -> list[str]:
+        for index in indexes:
+            if urlsplit(index).scheme not in ("http", "https") or not urlsplit(index).hostname:
+                raise ValueError(f"{index!r} is not an http(s) URL")
+        return indexes
 
     @field_validator("database", "root")
     @classmethod

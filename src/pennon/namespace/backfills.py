@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import AlterTableBackfillColumnsResponse
@@ -32,6 +31,7 @@ from pennon.namespace.backfill_models import (
     ColumnStateResponse,
 )
 from pennon.namespace.base import Operations, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.function_environments import check_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,25 +45,6 @@ KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
 _OWN = frozenset({"id", "identity", "context", "branch", "dry_run", "cascade", "priority", "mode"})
 _ERRORS = "column-errors"
-#: Those of geneva's manifests; what Pennon cannot install of them is refused by the worker.
-_MANIFEST_KEYS = frozenset(
-    [
-        "checksum",
-        "conda",
-        "conda_environment_path",
-        "env_vars",
-        "head_image",
-        "name",
-        "pip",
-        "pip_extra_index_urls",
-        "py_modules",
-        "requirements_path",
-        "skip_site_packages",
-        "version",
-        "worker_image",
-        "zips",
-    ]
-)
 _PAGE = 1000
 
 
@@ -219,7 +200,7 @@ class BackfillOperations(Operations):
             with typed_errors():
                 dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
         check_cluster(self.house.settings, request.cluster)
-        check_manifest(request.manifest)
+        check_manifest(request.manifest, self.house.settings)
 
     def _to_fill_before(
         self, table: Table, branch: str, dataset: Any, column: FeatureColumn, *, cascade: bool
@@ -313,25 +294,6 @@ def check_cluster(settings: Settings, name: str | None) -> None:
     if name is not None and name not in known:
         hint = suggest(name, known)
         raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' names them.{hint}")
-
-
-def check_manifest(text: str | None) -> None:
-    """Refuse a manifest that no worker could read."""
-    if text is None:
-        return
-    try:
-        manifest = json.loads(text)
-    except ValueError:
-        manifest = None
-    if not isinstance(manifest, dict):
-        raise InvalidInputError("manifest must be the text of a JSON object; named manifests are not kept here.")
-    unknown = sorted(manifest.keys() - _MANIFEST_KEYS)
-    if unknown:
-        hint = suggest(unknown[0], _MANIFEST_KEYS)
-        raise InvalidInputError(f"The manifest has a key that is not known: {unknown[0]!r}.{hint}")
-    for name, kind, words in (("pip", list, "a list"), ("py_modules", list, "a list"), ("env_vars", dict, "an object")):
-        if not isinstance(manifest.get(name) or kind(), kind):
-            raise InvalidInputError(f"The manifest's {name!r} must be {words}.")
 
 
 def _record(column: str, error: ColumnError) -> dict[str, Any]:

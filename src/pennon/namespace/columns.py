@@ -33,13 +33,14 @@ from pennon.lake.virtual_columns import (
     store_function,
 )
 from pennon.lake.writing import check_column_names, check_schema
-from pennon.namespace.backfills import check_manifest, stored_function
+from pennon.namespace.backfills import stored_function
 from pennon.namespace.base import note_of, request_as, table_id
 from pennon.namespace.column_effects import ColumnEffect
 from pennon.namespace.dependents import DependentOperations, wants_cascade
+from pennon.namespace.function_environments import check_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry
 
@@ -59,6 +60,7 @@ class ColumnOperations(DependentOperations):
         if not request.new_columns:
             raise InvalidInputError("The request names no column to add.")
         folder = self.house.places.folder(table.location)
+        self._check_functions(request.new_columns)
 
         def work(dataset: Any) -> None:
             _refuse_existing(dataset, _names_of(request.new_columns))
@@ -90,6 +92,7 @@ class ColumnOperations(DependentOperations):
         if not request.alterations:
             raise InvalidInputError("The request names no column to alter.")
         folder = self.house.places.folder(table.location)
+        self._check_functions(request.alterations)
         effect = self._effect_on(table, request.branch, cascade=wants_cascade(request))
 
         def work(dataset: Any) -> None:
@@ -160,6 +163,12 @@ class ColumnOperations(DependentOperations):
         written = self._change(table, request.branch, "UpdateTableSchemaMetadata", work)
         return UpdateTableSchemaMetadataResponse(metadata=metadata, transaction_id=written.transaction_id)
 
+    def _check_functions(self, entries: Sequence[AddColumnsEntry | AlterColumnsEntry]) -> None:
+        """Refuse functions whose manifest no worker would install."""
+        for entry in entries:
+            if entry.virtual_column is not None:
+                check_manifest(entry.virtual_column.manifest, self.house.settings)
+
     def _effect_on(self, table: Table, branch: str | None, *, cascade: bool) -> ColumnEffect:
         return ColumnEffect(self, table, check_branch(branch), cascade=cascade)
 
@@ -219,8 +228,7 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
 
 
 def _binding(folder: Folder, column: Any) -> dict[str, str]:
-    """Keep a function and return what ties a column to it; refuse a manifest that no worker could read."""
-    check_manifest(column.manifest)
+    """Keep a function and return what ties a column to it."""
     return binding_metadata(column, store_function(folder, column))
 
 

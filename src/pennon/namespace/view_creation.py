@@ -24,8 +24,8 @@ from pennon.jobs.refreshes import submit_refresh
 from pennon.lake import refs
 from pennon.lake.arrow_stream import ArrowSource, source_of
 from pennon.lake.virtual_columns import function_reference
-from pennon.namespace.backfills import check_manifest
 from pennon.namespace.base import missing_table, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.function_environments import check_manifest
 from pennon.namespace.rows import RowOperations
 from pennon.namespace.view_models import CreateViewRequest
 from pennon.views.asking import StructuredQuery, TableUse
@@ -139,9 +139,9 @@ class ViewCreationOperations(RowOperations):
         """Return a draft whose manifests some worker can read."""
         expansion = draft.definition.expansion
         for manifest in [function.manifest for function in draft.definition.functions]:
-            check_manifest(manifest)
+            check_manifest(manifest, self.house.settings)
         if expansion is not None:
-            check_manifest(expansion.manifest)
+            check_manifest(expansion.manifest, self.house.settings)
         return draft
 
     def _open_source(self, use: TableUse, own: Identifier, database: Identifier) -> Opened:

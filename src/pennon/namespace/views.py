@@ -13,7 +13,7 @@ from pennon.core.caller import Role, current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake.problems import typed_errors
-from pennon.namespace.backfills import check_cluster, check_manifest
+from pennon.namespace.backfills import check_cluster
 from pennon.namespace.base import (
     missing_namespace,
     missing_table,
@@ -24,6 +24,7 @@ from pennon.namespace.base import (
     table_id,
 )
 from pennon.namespace.dependent_models import DropTable
+from pennon.namespace.function_environments import check_manifest
 from pennon.namespace.view_creation import SCHEMA_CHANGES, ViewCreationOperations
 from pennon.namespace.view_models import (
     AlterViewRequest,
@@ -242,7 +243,7 @@ class ViewOperations(ViewCreationOperations):
         if request.output_limit is not None and definition.kind != "chunker":
             raise InvalidInputError(f"output_limit is for chunkers; this view's kind is {definition.kind}.")
         check_cluster(self.house.settings, request.cluster)
-        check_manifest(request.manifest)
+        check_manifest(request.manifest, self.house.settings)
         versions = {number for number in (request.src_version, request.source_version) if number is not None}
         if len(versions) > 1:
             raise InvalidInputError("src_version and source_version are the same field by two names; send one.")

@@ -66,7 +66,7 @@ def prepared(
     session: Session, manifest: str | None, settings: Settings, lease: Lease
 ) -> Iterator[tuple[Session, Shipped | None]]:
     """Lend the session in which tasks find what a manifest asks for, and where it is."""
-    environment = Environment.parse(manifest) if manifest else None
+    environment = Environment.parse(manifest, configured_indexes=settings.package_indexes) if manifest else None
     if environment is None or environment.is_empty:
         yield session, None
         return

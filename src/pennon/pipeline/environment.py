@@ -1,8 +1,8 @@
 """The environment of a function: the packages, modules and variables that its manifest asks for.
 
-It is built once per content, by the driver, and shipped to the executors. Packages are installed from wheels only:
-building one from source would run its code beside the driver. What Pennon and Spark themselves use is pinned to the
-versions that are there, for a Python worker has them loaded already.
+It is built once per content, by the driver, and shipped to the executors. Packages are installed from wheels only, by a
+pip that cannot start processes: building one from source would run its code beside the driver. What Pennon and Spark
+themselves use is pinned to the versions that are there, for a Python worker has them loaded already.
 
 Python workers are never shared between environments, so nothing has to be unloaded: Spark keeps workers with different
 variables apart, and a Connect server those of different sessions.
@@ -12,36 +12,45 @@ This module is imported by executors: nothing heavy is imported at its top.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib
 import importlib.metadata
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from pennon.functions.environment_manifest import read_manifest
 from pennon.pipeline.patience import Check, always, attend
 
 MARK = "PENNON_ENVIRONMENT"
 
 _LOADED = ("cloudpickle", "numpy", "pandas", "py4j", "pyarrow", "pylance", "pyspark")
-_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*([<>=!~][^;@]*)?(;.*)?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED = ("SPARK_", "PYSPARK_", "PYTHON_", "PENNON_")
-_UNSUPPORTED = ("conda", "conda_environment_path", "requirements_path", "zips")
+_PIP = Path(__file__).with_name("pip_process.py")
+#: All that pip sees of the worker's environment: how to reach package indexes, and nothing of Pennon's settings.
+_PIP_VARIABLES = frozenset(
+    [
+        *("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_PROXY", "PIP_RETRIES", "PIP_TIMEOUT"),
+        "PIP_TRUSTED_HOST",
+    ]
+)
+#: What names indexes there; left out where the setting 'package_indexes' names them.
+_PIP_INDEXES = frozenset(["PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_NO_INDEX"])
+_PIP_OPTIONS = (
+    *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"),
+    *("--only-binary", ":all:"),
+)
+_NO_KEYRING = "keyring.backends.null.Keyring"
+_WHEEL = ".whl"
 _LAST_LINES = 12
-
-
-class ManifestError(ValueError):
-    """A manifest asks for something that cannot be; the message says what."""
 
 
 class BuildError(Exception):
@@ -50,31 +59,20 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What a function needs beside Pennon: wheels and other requirements, modules by name, and variables."""
+    """What a function needs beside Pennon: packages, files by name, and variables."""
 
     requirements: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     modules: dict[str, bytes] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    #: The package indexes that the settings allow; none means those that pip is configured with.
+    configured_indexes: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, checksum: str | None = None) -> Environment:
+    def parse(cls, text: str, checksum: str | None = None, *, configured_indexes: Sequence[str] = ()) -> Environment:
         """Read a manifest, a JSON object; the checksum, if given, is the sha256 of its text."""
-        actual = hashlib.sha256(text.encode()).hexdigest()
-        if checksum is not None and checksum.lower() != actual:
-            raise ManifestError(f"The checksum of the manifest is {actual}, not {checksum}.")
-        manifest = _read_object(text)
-        for key in _UNSUPPORTED:
-            if manifest.get(key):
-                raise ManifestError(f"The manifest uses {key!r}, which Pennon cannot install; use 'pip' instead.")
-        modules = _list(manifest, "py_modules")
-        wheels = [entry for entry in modules if isinstance(entry, str)]
-        return cls(
-            requirements=tuple(_requirement(entry) for entry in [*_list(manifest, "pip"), *map(_wheel, wheels)]),
-            indexes=tuple(_index(entry) for entry in _list(manifest, "pip_extra_index_urls")),
-            modules=dict(_module(entry) for entry in modules if not isinstance(entry, str)),
-            variables=_variables(manifest.get("env_vars") or {}),
-        )
+        found = read_manifest(text, checksum, allowed_indexes=configured_indexes)
+        return cls(found.requirements, found.indexes, found.modules, found.variables, tuple(configured_indexes))
 
     @property
     def is_empty(self) -> bool:
@@ -86,7 +84,7 @@ class Environment:
         """What tells it from others: its content, and the Python and packages it is built for."""
         content = {
             "requirements": self.requirements,
-            "indexes": self.indexes,
+            "indexes": [self.indexes, self.configured_indexes],
             "modules": {name: hashlib.sha256(data).hexdigest() for name, data in self.modules.items()},
             "variables": self.variables,
             "python": [sys.platform, *sys.version_info[:2]],
@@ -100,10 +98,37 @@ class Environment:
         for name, data in self.modules.items():
             if name.endswith(".py"):
                 (target / name).write_bytes(data)
-            else:
+            elif name.endswith(".zip"):
                 zipfile.ZipFile(io.BytesIO(data)).extractall(target)
-        if self.requirements:
-            _pip_install(self.requirements, self.indexes, target, check)
+        if self.requirements or any(name.endswith(_WHEEL) for name in self.modules):
+            self._install_packages(target, check)
+
+    def _install_packages(self, target: Path, check: Check) -> None:
+        with tempfile.TemporaryDirectory(prefix="pennon-pip-") as folder:
+            wheels = [Path(folder, name) for name in self.modules if name.endswith(_WHEEL)]
+            for wheel in wheels:
+                wheel.write_bytes(self.modules[wheel.name])
+            pins = Path(folder, "pins.txt")
+            pins.write_text("\n".join(_pins()), encoding="utf-8")
+            home = Path(folder, "home")
+            home.mkdir()
+            sources = _index_options(self.indexes, self.configured_indexes)
+            options = [*_PIP_OPTIONS, *sources, "-c", str(pins), "-t", str(target.absolute())]
+            environment = _pip_environment(home, configured=bool(self.configured_indexes))
+            pip = subprocess.Popen(  # noqa: S603 (requirements were checked: none is an option)
+                [sys.executable, "-I", _PIP, "install", *options, "--", *self.requirements, *wheels],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=home,  # where pip finds no file that a requirement could mean
+                env=environment,
+            )
+            printed, _ = attend(pip.communicate, check, pip.kill).result()
+        if pip.returncode:
+            said = "\n".join(printed.strip().splitlines()[-_LAST_LINES:])
+            names = ", ".join([*self.requirements, *(wheel.name for wheel in wheels)])
+            raise BuildError(f"The packages {names} could not be installed from wheels:\n{said}")
 
 
 @dataclass(frozen=True)
@@ -150,65 +175,6 @@ def _find(shipped: Shipped) -> Path | None:
     return Path(SparkFiles.getRootDirectory(), shipped.archive).absolute()
 
 
-def _read_object(text: str) -> dict[str, Any]:
-    try:
-        manifest = json.loads(text)
-    except ValueError as error:
-        raise ManifestError(f"The manifest is not JSON: {error}.") from error
-    if not isinstance(manifest, dict):
-        raise ManifestError("The manifest is not a JSON object.")
-    return manifest
-
-
-def _list(manifest: dict[str, Any], key: str) -> list[Any]:
-    value = manifest.get(key) or []
-    if not isinstance(value, list):
-        raise ManifestError(f"{key!r} of the manifest is not a list.")
-    return value
-
-
-def _requirement(entry: object) -> str:
-    """Check that an entry names a package or a wheel: nothing that pip would take for an option or would build."""
-    text = entry.strip() if isinstance(entry, str) else ""
-    if text and not text.startswith("-") and (text.endswith(".whl") or _REQUIREMENT.fullmatch(text)):
-        return text
-    raise ManifestError(f"{entry!r} is neither a package with versions, such as 'numpy>=2', nor a wheel (*.whl).")
-
-
-def _wheel(entry: str) -> str:
-    if not entry.endswith(".whl"):
-        raise ManifestError(f"The module {entry!r} is neither a wheel (*.whl) nor an object with name and content.")
-    return entry
-
-
-def _index(entry: object) -> str:
-    if not isinstance(entry, str) or not entry.startswith(("https://", "http://")):
-        raise ManifestError(f"The package index {entry!r} is not an http address.")
-    return entry
-
-
-def _module(entry: object) -> tuple[str, bytes]:
-    """Read a module that the manifest holds: a Python file, or a zip file of modules and packages."""
-    try:
-        name, content = str(entry["name"]), base64.b64decode(entry["content"], validate=True)  # type: ignore[index]
-    except (TypeError, KeyError, ValueError) as error:
-        raise ManifestError("A module of the manifest has no name, or no content in base64.") from error
-    if Path(name).name != name or not name.endswith((".py", ".zip")):
-        raise ManifestError(f"The module {name!r} is neither a .py nor a .zip file.")
-    if name.endswith(".zip") and not zipfile.is_zipfile(io.BytesIO(content)):
-        raise ManifestError(f"The content of the module {name!r} is not a zip file.")
-    return name, content
-
-
-def _variables(given: object) -> dict[str, str]:
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise ManifestError("'env_vars' of the manifest is not a map of texts.")
-    for name in given:
-        if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED):
-            raise ManifestError(f"A function cannot set the environment variable {name!r}.")
-    return given
-
-
 def _pins() -> list[str]:
     """Return the versions that a Python worker has loaded before a function is."""
     return [f"{name}=={version}" for name in _LOADED if (version := _version_of(name)) is not None]
@@ -221,27 +187,17 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _pip_install(requirements: tuple[str, ...], indexes: tuple[str, ...], target: Path, check: Check) -> None:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as pins:
-        pins.write("\n".join(_pins()))
-        pins.flush()
-        more = [part for index in indexes for part in ("--extra-index-url", index)]
-        options = [
-            "--no-input",
-            "--disable-pip-version-check",
-            "--progress-bar",
-            "off",
-            "--only-binary",
-            ":all:",
-            *more,
-        ]
-        pip = subprocess.Popen(  # noqa: S603 (requirements were checked: none is an option)
-            [sys.executable, "-m", "pip", "install", *options, "-c", pins.name, "-t", target, "--", *requirements],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        printed, _ = attend(pip.communicate, check, pip.kill).result()
-    if pip.returncode:
-        said = "\n".join(printed.strip().splitlines()[-_LAST_LINES:])
-        raise BuildError(f"The packages {', '.join(requirements)} could not be installed from wheels:\n{said}")
+def _index_options(named: tuple[str, ...], configured: tuple[str, ...]) -> list[str]:
+    """Return the options that say where packages come from: the configured indexes, and those a manifest names."""
+    first, more = configured[:1], [*configured[1:], *(index for index in named if index not in configured)]
+    main = [part for index in first for part in ("--index-url", index)]
+    return main + [part for index in more for part in ("--extra-index-url", index)]
+
+
+def _pip_environment(home: Path, *, configured: bool) -> dict[str, str]:
+    """Return the variables that pip runs with; its home is empty, so that no user's configuration is read."""
+    kept = _PIP_VARIABLES if configured else _PIP_VARIABLES | _PIP_INDEXES
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    known = {name: value for name, value in os.environ.items() if name in kept}
+    own = {"HOME": str(home), "PATH": os.defpath, "XDG_CACHE_HOME": cache, "PYTHON_KEYRING_BACKEND": _NO_KEYRING}
+    return known | own | ({"PIP_CONFIG_FILE": os.devnull} if configured else {})

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, ServiceUnavailableError
 
 from pennon.catalog.jobs import CANCELLED, DONE, FAILED, TIMED_OUT, Job
+from pennon.functions.environment_manifest import ManifestError
 from pennon.jobs.control import CANCEL, PAUSE
 from pennon.jobs.queue import LeaseLostError, StopRequestedError, timed_out
 from pennon.pipeline.backfill import Backfill
 from pennon.pipeline.clusters import UnknownClusterError
-from pennon.pipeline.environment import BuildError, ManifestError
+from pennon.pipeline.environment import BuildError
 from pennon.pipeline.java import JavaNotFoundError
 from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.refresh import Refresh

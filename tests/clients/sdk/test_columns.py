@@ -162,6 +162,7 @@ def test_a_table_at_an_old_version_is_not_changed(table: Table) -> None:
     [
         ({"manifest": "{}", "manifest_checksum": "0" * 64}, "manifest_checksum is not the sha256"),
         ({"manifest": '{"pip": "attrs"}'}, "'pip' must be a list"),
+        ({"manifest": '{"pip": ["https://127.0.0.1/a.tar.gz#a-1-py3-none-any.whl"]}'}, "neither a package"),
     ],
 )
 def test_an_environment_that_cannot_be_is_refused(table: Table, environment: dict[str, str], said: str) -> None:

@@ -48,6 +48,10 @@ from tests.support.waiting import wait_until
         ({"manifest": "not json"}, 400, 13),
         ({"manifest": '["list"]'}, 400, 13),
         ({"manifest": '{"pip": "numpy"}'}, 400, 13),
+        ({"manifest": '{"pip": ["https://127.0.0.1/tea-1.tar.gz#tea-1-py3-none-any.whl"]}'}, 400, 13),
+        ({"manifest": '{"pip": ["--index-url=http://127.0.0.1"]}'}, 400, 13),
+        ({"manifest": '{"env_vars": {"PENNON_DATABASE": "x"}}'}, 400, 13),
+        ({"manifest": "[" * 100_000}, 400, 13),
         ({"manifest": '{"env_vars": ["A=1"]}'}, 400, 13),
         ({"priority": 5000}, 400, 13),
         ({"timeout_seconds": 0}, 400, 13),
@@ -55,7 +59,7 @@ from tests.support.waiting import wait_until
         ({"cascade": "yes"}, 400, 13),
         ({"concurrency": "many"}, 400, 13),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_request_makes_no_job(
     shared: Sheet, rest: RestClient, wrong: dict[str, Any], status: int, code: int

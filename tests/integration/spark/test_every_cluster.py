@@ -99,7 +99,7 @@ def test_each_environment_has_its_own_version_of_a_package(session: Session, tmp
 
     for version in ("1.0", "2.0"):
         wheel = make_wheel(tmp_path, "pennon_test_tea", version)
-        environment = Environment(requirements=(str(wheel),), variables={"TEA_CUP": version})
+        environment = Environment(modules={wheel.name: wheel.read_bytes()}, variables={"TEA_CUP": version})
         with shipped(session, environment, Shelf(tmp_path / "environments", 0)) as (apart, found):
             answers = run(apart, brew, 3, environment=found)
         assert answers == [{"version": version, "cup": version}] * 3

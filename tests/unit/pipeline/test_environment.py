@@ -9,14 +9,16 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pennon.pipeline.environment import BuildError, Environment, ManifestError
-from tests.support.wheels import make_wheel
+from pennon.functions.environment_manifest import ManifestError
+from pennon.pipeline.environment import BuildError, Environment
+from tests.support.wheels import Index, make_wheel
 
 
 def zipped(**files: str) -> str:
@@ -25,6 +27,16 @@ def zipped(**files: str) -> str:
         for name, text in files.items():
             archive.writestr(f"{name}.py", text)
     return base64.b64encode(content.getvalue()).decode()
+
+
+def held(file: Path) -> dict[str, str]:
+    return {"name": file.name, "content": base64.b64encode(file.read_bytes()).decode()}
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with Index() as opened:
+        yield opened
 
 
 def parse(**manifest: Any) -> Environment:
@@ -39,7 +51,7 @@ def test_what_geneva_sends_is_understood() -> None:
         "zips": [],
     }  # fmt: skip
     found = parse(**parts)
-    assert found.requirements == ("numpy>=2 ; python_version > '3'", "requests[socks]==2.*")
+    assert found.requirements == ('numpy>=2; python_version > "3"', "requests[socks]==2.*")
     assert found.variables == {"A": "1"}
 
 
@@ -63,7 +75,25 @@ def test_the_checksum_is_verified() -> None:
         ({"pip": ["git+https://example.com/tea"]}, "git"),
         ({"pip": ["tea @ https://example.com/tea.tar.gz"]}, "tea.tar.gz"),
         ({"pip": ["./tea"]}, "./tea"),
-        ({"pip": "numpy"}, "not a list"),
+        ({"pip": ["https://example.com/tea-1.tar.gz#tea-1-py3-none-any.whl"]}, "tea-1.tar.gz"),
+        ({"pip": ["https://example.com/tea-1.tar.gz?tea-1-py3-none-any.whl"]}, "tea-1.tar.gz"),
+        ({"pip": ["https://example.com/tea-1-py3-none-any.whl%2Ftea.tar.gz"]}, "tea.tar.gz"),
+        ({"pip": ["https://example.com/tea-1-py3-none-any.whl#egg=tea"]}, "#egg=tea"),
+        ({"pip": ["https://example.com/tea-1-py3-none-any.whl ; x"]}, "tea-1"),
+        ({"pip": ["https://example.com/${PENNON_DATABASE}/tea-1-py3-none-any.whl"]}, "PENNON_DATABASE"),
+        ({"pip": ["https://example.com/tea.whl"]}, "tea.whl"),
+        ({"pip": ["tea @ file:///tmp/tea-1-py3-none-any.whl"]}, "file:///tmp"),
+        ({"pip": ["file:///tmp/tea-1-py3-none-any.whl"]}, "file:///tmp"),
+        ({"pip": ["/tmp/tea-1-py3-none-any.whl"]}, "/tmp/tea"),
+        ({"pip": ["tea-1-py3-none-any.whl"]}, "tea-1"),
+        ({"pip": ["tea.tar.gz"]}, "tea.tar.gz"),
+        ({"pip": ["tea @ git+https://example.com/tea-1-py3-none-any.whl"]}, "git+https"),
+        ({"pip": ["tea @ git+ext::sh -c id"]}, "git+ext"),
+        ({"pip": ["numpy\n--index-url http://evil"]}, "printable"),
+        ({"pip": ["-e ."]}, "-e ."),
+        ({"pip": ["a" * 3000]}, "2000"),
+        ({"pip": ["numpy"] * 501}, "501"),
+        ({"pip": "numpy"}, "must be a list"),
         ({"pip": [3]}, "3"),
         ({"pip_extra_index_urls": ["file:///etc"]}, "file:///etc"),
         ({"py_modules": ["/tmp/tea"]}, "/tmp/tea"),
@@ -73,6 +103,12 @@ def test_the_checksum_is_verified() -> None:
         ({"py_modules": [{"name": "tea.zip", "content": "ü"}]}, "base64"),
         ({"py_modules": [{"name": 3, "content": ""}]}, "'3'"),
         ({"env_vars": {"SPARK_HOME": "/"}}, "SPARK_HOME"),
+        ({"py_modules": ["/tmp/tea-1-py3-none-any.whl"]}, "/tmp/tea-1"),
+        ({"py_modules": [{"name": "tea.whl", "content": zipped(tea="")}]}, "not a wheel"),
+        ({"py_modules": [{"name": "te\na.py", "content": ""}]}, "plain name"),
+        ({"env_vars": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
+        ({"env_vars": {"PYTHONPATH": "/tmp"}}, "PYTHONPATH"),
+        ({"env_vars": {"A": "a\0b"}}, "NUL"),
         ({"env_vars": {"A=B": "1"}}, "A=B"),
         ({"env_vars": {"A": 1}}, "env_vars"),
         ({"conda": {"dependencies": ["tea"]}}, "conda"),
@@ -85,7 +121,7 @@ def test_what_cannot_be_is_refused_by_name(manifest: dict[str, Any], word: str) 
     assert word in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "tea"])
+@pytest.mark.parametrize("text", ["", "[]", "tea", "[" * 100_000])
 def test_a_manifest_is_a_json_object(text: str) -> None:
     with pytest.raises(ManifestError):
         Environment.parse(text)
@@ -93,7 +129,7 @@ def test_a_manifest_is_a_json_object(text: str) -> None:
 
 def test_packages_and_modules_are_importable_from_the_folder(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "pennon_test_tea", "1.5")
-    modules = [str(wheel), {"name": "cups.zip", "content": zipped(cups="SIZE = 3", saucers="SIZE = 4")}]
+    modules = [held(wheel), {"name": "cups.zip", "content": zipped(cups="SIZE = 3", saucers="SIZE = 4")}]
     modules.append({"name": "spoon.py", "content": base64.b64encode(b"SIZE = 5").decode()})
     built = tmp_path / "built"
     parse(py_modules=modules).install(built)
@@ -119,7 +155,58 @@ def test_what_python_workers_have_loaded_cannot_be_replaced(tmp_path: Path, monk
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(BuildError, match=f"constraint\\) numpy=={np.__version__}"):
-        parse(pip=[str(wheel)]).install(tmp_path / "built")
+        parse(py_modules=[held(wheel)]).install(tmp_path / "built")
+
+
+def test_a_wheel_cannot_bring_in_what_a_manifest_cannot(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "pennon_test_tea", "1.0", requires="evil @ https://example.com/evil.tar.gz")
+    with pytest.raises(ManifestError, match=r"evil\.tar\.gz"):
+        parse(py_modules=[held(wheel)])
+
+
+def test_nothing_is_built_for_a_wheel_of_another_server(tmp_path: Path, index: Index) -> None:
+    """Such a wheel is seen by pip alone, which for a URL does not care for --only-binary."""
+    built = tmp_path / "built.txt"
+    index.add_source("evil", f"open({str(built)!r}, 'w').write('ran')")
+    index.add(make_wheel(tmp_path, "pennon_test_tea", "1.0", requires=f"evil @ {index.url}/evil-1.0.tar.gz"))
+    with pytest.raises(BuildError, match="only wheels can be installed"):
+        parse(pip=[f"{index.url}/pennon_test_tea-1.0-py3-none-any.whl"]).install(tmp_path / "target")
+    assert not built.exists()
+
+
+def test_pip_sees_nothing_of_the_worker(tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.add(make_wheel(tmp_path, "pennon_test_tea", "1.0"))
+    for name in ("PENNON_DATABASE", "AWS_SECRET_ACCESS_KEY", "PIP_TARGET", "PYTHONPATH"):
+        monkeypatch.setenv(name, "secret-of-the-worker")
+    url = f"{index.url}/pennon_test_tea-1.0-py3-none-any.whl"
+    parse(pip=[f"pennon_test_tea @ {url}"]).install(tmp_path / "target")
+    assert (tmp_path / "target" / "pennon_test_tea.py").exists()
+    assert index.environments
+    assert not any(b"secret-of-the-worker" in environment for environment in index.environments)
+
+
+def test_with_configured_indexes_there_are_no_others(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.add(make_wheel(tmp_path, "pennon_test_tea", "1.0"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    make_wheel(elsewhere, "pennon_test_tea", "2.0")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(elsewhere))
+    allowed = [f"{index.url}/simple/"]
+    text = json.dumps({"pip": ["pennon-test-tea"], "pip_extra_index_urls": [f"{index.url}/simple"]})
+    Environment.parse(text, configured_indexes=allowed).install(tmp_path / "target")
+    assert "1.0" in (tmp_path / "target" / "pennon_test_tea.py").read_text()
+    url = f"{index.url}/pennon_test_tea-1.0-py3-none-any.whl"
+    for manifest in (
+        {"pip_extra_index_urls": ["https://pypi.org/simple"]},
+        {"pip": [url]},
+        {"py_modules": [url]},
+        {"pip": [f"{index.url}/simple/../pennon_test_tea-1.0-py3-none-any.whl"]},
+        {"pip": [f"{index.url}/simple/%2e%2e/pennon_test_tea-1.0-py3-none-any.whl"]},
+    ):
+        with pytest.raises(ManifestError, match="package_indexes"):
+            Environment.parse(json.dumps(manifest), configured_indexes=allowed)
 
 
 def test_executors_import_nothing_heavy_with_a_task() -> None:

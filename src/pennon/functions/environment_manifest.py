@@ -1,0 +1,288 @@
+"""The manifest of a function's environment: the packages, modules and variables that a client asks for.
+
+A manifest is written by a client, and what it names reaches a command line, file names and process environments on the
+worker's host. It is therefore checked twice by the same code: by the API process when it arrives, and by the worker
+before anything is installed.
+
+This module is imported by executors: ``packaging`` is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+KEYS = frozenset(
+    [
+        "checksum",
+        "conda",
+        "conda_environment_path",
+        "env_vars",
+        "head_image",
+        "name",
+        "pip",
+        "pip_extra_index_urls",
+        "py_modules",
+        "requirements_path",
+        "skip_site_packages",
+        "version",
+        "worker_image",
+        "zips",
+    ]
+)
+_UNSUPPORTED = ("conda", "conda_environment_path", "requirements_path", "zips")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\.(py|zip|whl)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_RESERVED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_", "PENNON_", "PIP_", "JAVA_", "_JAVA")
+#: Variables that choose what a new process loads before its own program.
+_RESERVED = frozenset(["LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "HOME"])
+_HASH = re.compile(r"sha(256|384|512)=[0-9A-Fa-f]+")
+_ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".bz2", ".xz", ".tgz", ".tbz", ".txz", ".egg")
+_LONGEST_ENTRY = 2000
+_MOST_ENTRIES = 500
+_MOST_VARIABLE_BYTES = 64 * 1024
+#: What the zip files of one manifest may hold once unpacked.
+_MOST_UNPACKED_BYTES = 1024**3
+
+
+class ManifestError(ValueError):
+    """A manifest asks for something that is not allowed or cannot be installed; the message says what."""
+
+
+@dataclass(frozen=True)
+class EnvironmentManifest:
+    """A manifest whose entries were all checked."""
+
+    #: Requirements in normal form: packages with versions, and wheels by URL.
+    requirements: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    #: Files that the manifest holds itself, by name: .py and .zip as modules, .whl as packages.
+    modules: dict[str, bytes] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def read_manifest(
+    text: str, checksum: str | None = None, *, allowed_indexes: Sequence[str] = ()
+) -> EnvironmentManifest:
+    """Read and check a manifest.
+
+    Args:
+        text: A JSON object.
+        checksum: The sha256 of the text, if known.
+        allowed_indexes: URLs of package indexes; if any, packages and wheels may come from these alone.
+    """
+    actual = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if checksum is not None and checksum.lower() != actual:
+        raise ManifestError(f"The checksum of the manifest is {actual}, not {checksum}.")
+    manifest = _read_object(text)
+    for key in _UNSUPPORTED:
+        if manifest.get(key):
+            raise ManifestError(f"The manifest uses {key!r}, which Pennon cannot install; use 'pip' instead.")
+    modules = _list(manifest, "py_modules")
+    wheels = [_wheel(entry) for entry in modules if isinstance(entry, str)]
+    return EnvironmentManifest(
+        requirements=tuple(_requirement(entry, allowed_indexes) for entry in [*_list(manifest, "pip"), *wheels]),
+        indexes=tuple(_index(entry, allowed_indexes) for entry in _list(manifest, "pip_extra_index_urls")),
+        modules=_modules([entry for entry in modules if not isinstance(entry, str)], allowed_indexes),
+        variables=_variables(manifest.get("env_vars")),
+    )
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"The manifest is not JSON: {error}. Send the text of a JSON object.") from error
+    if not isinstance(manifest, dict):
+        raise ManifestError("The manifest is not a JSON object; named manifests are not kept here.")
+    return manifest
+
+
+def _list(manifest: dict[str, Any], key: str) -> list[Any]:
+    value = manifest.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ManifestError(f"The manifest's {key!r} must be a list.")
+    if len(value) > _MOST_ENTRIES:
+        raise ManifestError(f"The manifest's {key!r} has {len(value)} entries; at most {_MOST_ENTRIES} are allowed.")
+    return value
+
+
+def _text(entry: object, what: str) -> str:
+    """Return an entry as text that is safe to show and to pass on: short, and without control characters."""
+    text = entry.strip() if isinstance(entry, str) else ""
+    if not text or len(text) > _LONGEST_ENTRY or not text.isprintable():
+        shown = repr(entry)[:100]
+        raise ManifestError(
+            f"{shown} of the manifest's {what} is not a text of 1 to {_LONGEST_ENTRY} printable characters."
+        )
+    return text
+
+
+def _requirement(entry: object, allowed: Sequence[str]) -> str:
+    """Return a requirement in normal form: a package with versions or a wheel by URL, nothing that pip would build."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    text = _text(entry, "'pip'")
+    if "://" in text.partition("@")[0]:
+        _check_wheel_url(text, allowed)
+        return text
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        raise _refused(text) from None
+    if requirement.url is not None:
+        _check_wheel_url(requirement.url, allowed)
+    elif requirement.name.lower().endswith(_ARCHIVES):  # pip would look for a file of that name
+        raise _refused(text)
+    return str(requirement)
+
+
+def _refused(text: str) -> ManifestError:
+    return ManifestError(
+        f"{text!r} is neither a package with versions, such as 'numpy>=2', nor the http(s) URL of a wheel (*.whl). "
+        "Options, paths, version control and source archives are not installed: they would run code on the worker."
+    )
+
+
+def _check_wheel_url(url: str, allowed: Sequence[str]) -> None:
+    """Refuse a URL whose path does not name a wheel, whatever its query or fragment says."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    parts = _http_parts(url)
+    try:
+        parse_wheel_filename(PurePosixPath(unquote(parts.path)).name)
+    except (InvalidWheelFilename, ValueError):
+        raise _refused(url) from None
+    if parts.fragment and not _HASH.fullmatch(parts.fragment):
+        raise ManifestError(f"The fragment of {url!r} is not a hash; only '#sha256=…' may follow the URL of a wheel.")
+    if allowed and not any(_is_below(parts, _http_parts(index)) for index in allowed):
+        raise ManifestError(
+            f"The wheel {url!r} is not below a package index that this server allows (setting 'package_indexes'): "
+            f"{', '.join(allowed)}. Name the package in 'pip' instead."
+        )
+
+
+def _http_parts(url: str) -> SplitResult:
+    """Split a URL of http or https; refuse all others, and what servers and pip may read differently."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if (
+        not has_host
+        or parts.scheme not in ("http", "https")
+        or re.search(r"[\s\\;]|\$\{", url)
+        or not unquote(parts.path).isprintable()
+    ):
+        raise _refused(url)
+    return parts
+
+
+def _is_below(parts: SplitResult, index: SplitResult) -> bool:
+    path = unquote(parts.path)
+    same_host = (parts.scheme, parts.netloc.lower()) == (index.scheme, index.netloc.lower())
+    folder = unquote(index.path).rstrip("/") + "/"
+    return same_host and path.startswith(folder) and ".." not in path.split("/")
+
+
+def _wheel(entry: str) -> str:
+    if not entry.lower().startswith(("http://", "https://")):
+        raise ManifestError(
+            f"The module {entry!r} is neither the http(s) URL of a wheel (*.whl) nor an object with name and content. "
+            "Files of the worker's host cannot be named; send the content."
+        )
+    return entry
+
+
+def _index(entry: object, allowed: Sequence[str]) -> str:
+    url = _text(entry, "'pip_extra_index_urls'")
+    if not url.startswith(("https://", "http://")):
+        raise ManifestError(f"The package index {url!r} is not an http(s) URL.")
+    _http_parts(url)
+    if allowed and url.rstrip("/") not in {known.rstrip("/") for known in allowed}:
+        raise ManifestError(
+            f"The package index {url!r} is not one that this server allows (setting 'package_indexes'): "
+            f"{', '.join(allowed)}."
+        )
+    return url
+
+
+def _modules(entries: list[Any], allowed: Sequence[str]) -> dict[str, bytes]:
+    modules, unpacked = {}, 0
+    for entry in entries:
+        name, content = _module(entry)
+        if name in modules:
+            raise ManifestError(f"The manifest holds two modules called {name!r}.")
+        if not name.endswith(".py"):
+            unpacked += _unpacked_bytes(name, content)
+        if name.endswith(".whl"):
+            _check_wheel(name, content, allowed)
+        modules[name] = content
+    if unpacked > _MOST_UNPACKED_BYTES:
+        raise ManifestError(
+            f"The zip files of the manifest hold {unpacked} bytes; at most {_MOST_UNPACKED_BYTES} are unpacked. "
+            "Publish large packages as wheels and name them in 'pip'."
+        )
+    return modules
+
+
+def _module(entry: object) -> tuple[str, bytes]:
+    """Read a file that the manifest holds: a Python file, a zip file of modules and packages, or a wheel."""
+    try:
+        name, content = str(entry["name"]), base64.b64decode(entry["content"], validate=True)  # type: ignore[index]
+    except (TypeError, KeyError, ValueError) as error:
+        raise ManifestError("A module of the manifest has no name, or no content in base64.") from error
+    if not _MODULE.fullmatch(name):
+        raise ManifestError(f"The module {name[:200]!r} is neither a .py, a .zip nor a .whl file with a plain name.")
+    return name, content
+
+
+def _unpacked_bytes(name: str, content: bytes) -> int:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        raise ManifestError(f"The content of the module {name!r} is not a zip file.") from error
+
+
+def _check_wheel(name: str, content: bytes, allowed: Sequence[str]) -> None:
+    """Refuse a wheel whose own dependencies are not what a manifest may ask for."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    try:
+        parse_wheel_filename(name)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            found = [entry for entry in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", entry)]
+            headers = HeaderParser().parsestr(archive.read(found[0]).decode("utf-8", "replace"))
+    except (InvalidWheelFilename, IndexError, KeyError, RuntimeError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ManifestError(f"The module {name!r} is not a wheel: its name or its metadata cannot be read.") from error
+    for dependency in headers.get_all("Requires-Dist") or []:
+        _requirement(dependency, allowed)
+
+
+def _variables(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ManifestError("The manifest's 'env_vars' must be an object.")
+    for name, value in given.items():
+        if not isinstance(value, str) or re.search("[\0\ud800-\udfff]", value):
+            raise ManifestError(f"The value of {name[:200]!r} in the manifest's 'env_vars' is not a text without NUL.")
+        if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED_PREFIXES) or name in _RESERVED:
+            raise ManifestError(f"A function cannot set the environment variable {name[:200]!r}.")
+    if sum(len(name) + len(value) for name, value in given.items()) > _MOST_VARIABLE_BYTES:
+        raise ManifestError(f"The manifest's 'env_vars' have more than {_MOST_VARIABLE_BYTES} characters.")
+    return given
