@@ -133,12 +133,16 @@ def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
     return [path for path in feature_columns(dataset.schema) if path not in own and is_read(path)]
 
 
+def expression_inputs(schema: pa.Schema, expression: str) -> tuple[str, ...]:
+    """Return the columns that an expression names; Lance finds a column in whatever case it is written."""
+    words = {(quoted or plain).lower() for quoted, plain in _WORD.findall(expression)}
+    return tuple(name for name in schema.names if name.lower() in words)
+
+
 def _computed(dataset: Any, path: str, expression: str | None) -> FeatureColumn:
     if expression is None:
         raise InvalidInputError(f"The column {path!r} does not say its expression ('{COMPUTED_KEY}').")
-    # Lance finds a column in whatever case it is written.
-    words = {(quoted or plain).lower() for quoted, plain in _WORD.findall(expression)}
-    inputs = tuple(name for name in dataset.schema.names if name.lower() in words)
+    inputs = expression_inputs(dataset.schema, expression)
     return FeatureColumn(
         path=path,
         outputs=(_output(dataset, path, ""),),

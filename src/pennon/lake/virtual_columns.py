@@ -17,11 +17,17 @@ from lance_namespace.errors import InvalidInputError
 from pennon.core.identifiers import new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pennon.lake.folder import Folder
 
 _FUNCTIONS = "_udfs"
 _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 COMPUTED_KEY = "computed_column.expression"
+COMPUTED_INPUTS_KEY = "computed_column.inputs"
+KIND_KEY = "computed_column.kind"
+#: All that declares a column as computed by an expression.
+COMPUTED_KEYS = ("computed_column", KIND_KEY, COMPUTED_KEY, COMPUTED_INPUTS_KEY)
 IDENTITY_KEY = "pennon.column_id"
 INPUTS_KEY = "virtual_column.udf_inputs"
 #: The field of its function's result that a column takes, where the function fills several.
@@ -87,10 +93,10 @@ def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
     return {**user, "virtual_column": "true", **known, **identity_metadata()}
 
 
-def read_inputs(metadata: dict[str, str]) -> list[str] | None:
+def read_inputs(metadata: dict[str, str], key: str = INPUTS_KEY) -> list[str] | None:
     """Return the inputs that a column's metadata names; clients may change it, so that it may name none."""
     try:
-        inputs = json.loads(metadata.get(INPUTS_KEY) or "null")
+        inputs = json.loads(metadata.get(key) or "null")
     except (ValueError, RecursionError):
         return None
     return inputs if isinstance(inputs, list) and all(isinstance(name, str) for name in inputs) else None
@@ -101,6 +107,10 @@ def identity_metadata() -> dict[str, str]:
     return {IDENTITY_KEY: new_id()}
 
 
-def computed_metadata(expression: str) -> dict[str, str]:
-    """Return the field metadata that ties a column to the SQL expression that fills it."""
-    return {"computed_column": "true", COMPUTED_KEY: expression, **identity_metadata()}
+def computed_metadata(expression: str, inputs: Sequence[str]) -> dict[str, str]:
+    """Return the field metadata that ties a column to the SQL expression that fills it.
+
+    LanceDB's client writes to a table only if it finds the kind of every computed column.
+    """
+    declared = {"computed_column": "true", KIND_KEY: "sql", COMPUTED_KEY: expression}
+    return {**declared, COMPUTED_INPUTS_KEY: json.dumps(list(inputs)), **identity_metadata()}

@@ -13,7 +13,7 @@ from pennon.lake.arrow_json import text_map
 from pennon.lake.feature_columns import feature_columns, find_feature_column
 from pennon.lake.field_paths import find_field, join_path, plain_path, split_path
 from pennon.lake.guarding import refuse_view_write
-from pennon.lake.virtual_columns import COMPUTED_KEY, INPUTS_KEY, read_inputs
+from pennon.lake.virtual_columns import COMPUTED_INPUTS_KEY, COMPUTED_KEY, INPUTS_KEY, read_inputs
 from pennon.namespace.dependents import DependentOperations, Dropped
 from pennon.views.definition import Definition
 from pennon.views.dependents import columns_computed_from, overlaps, views_reading, with_views_above
@@ -158,10 +158,11 @@ def _columns_taking(dataset: Any, changed: Sequence[str]) -> list[str]:
 
 def _with_new_inputs(metadata: dict[str, str], renamed: dict[str, str]) -> dict[str, str]:
     changed = dict(metadata)
-    inputs = read_inputs(metadata)
-    if inputs is not None:
-        paths = [split_path(path) for path in inputs]
-        changed[INPUTS_KEY] = json.dumps([join_path([renamed.get(first, first), *inner]) for first, *inner in paths])
+    for key in (INPUTS_KEY, COMPUTED_INPUTS_KEY):
+        inputs = read_inputs(metadata, key)
+        if inputs is not None:
+            paths = [split_path(path) for path in inputs]
+            changed[key] = json.dumps([join_path([renamed.get(first, first), *inner]) for first, *inner in paths])
     for old, new in renamed.items():
         if COMPUTED_KEY in changed:
             changed[COMPUTED_KEY] = rename_in(changed[COMPUTED_KEY], old, new)

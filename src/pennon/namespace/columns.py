@@ -22,10 +22,11 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.expressions import check_expression
+from pennon.lake.feature_columns import expression_inputs
 from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, plain_path, split_path
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import (
-    COMPUTED_KEY,
+    COMPUTED_KEYS,
     IDENTITY_KEY,
     STRUCT_FIELD_KEY,
     binding_metadata,
@@ -213,7 +214,7 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
             expressions[entry.name] = entry.expression
         elif entry.computed is not None:
             kind = dataset.scanner(columns={entry.name: entry.computed}, limit=0).to_table().schema.field(0).type
-            empty.append(pa.field(entry.name, kind, metadata=computed_metadata(entry.computed)))
+            empty.append(pa.field(entry.name, kind, metadata=_declare(dataset, entry.computed)))
         elif entry.virtual_column is not None:
             metadata = _binding(folder, entry.virtual_column)
             empty += [_output(output, metadata) for output in entry.virtual_column.outputs]
@@ -225,6 +226,10 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
         dataset.add_columns(expressions)
     if empty:
         dataset.add_columns(empty)
+
+
+def _declare(dataset: Any, expression: str) -> dict[str, str]:
+    return computed_metadata(expression, expression_inputs(dataset.schema, expression))
 
 
 def _binding(folder: Folder, column: Any) -> dict[str, str]:
@@ -243,7 +248,7 @@ def _rebinding(folder: Folder, column: Any, before: dict[str, str]) -> dict[str,
     outputs = stored_function(folder, reference, repr(column.udf_name)).outputs
     if STRUCT_FIELD_KEY in before and len(outputs) == 1:
         metadata[STRUCT_FIELD_KEY] = outputs[0].struct_field or None
-    return metadata | {key: None for key in ("computed_column", COMPUTED_KEY) if key in before}
+    return metadata | {key: None for key in COMPUTED_KEYS if key in before}
 
 
 def _output(output: Any, metadata: dict[str, str]) -> pa.Field:

@@ -172,7 +172,7 @@ class Backfill:
                 self.phase = "compute"
                 self._run_tasks(session, shipped, current, committer)
 
-    def _preflight(self, session: Session, shipped: Shipped | None, current: Round) -> None:
+    def _preflight(self, session: Session, shipped: Shipped, current: Round) -> None:
         """Try the function on an executor, unless this session has seen it work."""
         if current.task.work.function is None:
             return
@@ -181,7 +181,7 @@ class Backfill:
         trial = replace(current.task, groups=(current.plan.units[:1],))
         preflight.fly(trial, [current.column.reference or ""], current.column.path)
 
-    def _run_tasks(self, session: Session, shipped: Shipped | None, current: Round, committer: FillCommitter) -> None:
+    def _run_tasks(self, session: Session, shipped: Shipped, current: Round, committer: FillCommitter) -> None:
         groups = group_units(
             current.plan.units, task_count(session, self._spec.get("concurrency")), self._spec.get("task_size")
         )
@@ -194,9 +194,7 @@ class Backfill:
         for unit in current.plan.units:
             current.checkpoints.forget_receipt(unit.input_signature)
 
-    def _run_at_once(
-        self, session: Session, shipped: Shipped | None, current: Round, task: FillTask, watch: Watch
-    ) -> None:
+    def _run_at_once(self, session: Session, shipped: Shipped, current: Round, task: FillTask, watch: Watch) -> None:
         """Run tasks side by side, and commit what they finish."""
         current.checkpoints.start(task.run)
         stop = partial(current.checkpoints.stop, task.run)

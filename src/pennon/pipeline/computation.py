@@ -96,7 +96,7 @@ class Computation:
             computed.trimmed_to = limit
         return computed
 
-    def _compute(self, session: Session, shipped: Shipped | None, notices: Notices) -> Computed:
+    def _compute(self, session: Session, shipped: Shipped, notices: Notices) -> Computed:
         definition = self._plan.definition
         computed = Computed()
         if definition.engine == "spark":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import threading
 import time
@@ -16,6 +18,7 @@ from pennon.pipeline.shipping import shipped
 from pennon.pipeline.tasks import TaskError
 
 if TYPE_CHECKING:
+    from pennon.core.identifiers import Identifier
     from pennon.core.settings import Settings
     from pennon.pipeline.lease import Lease
     from pennon.pipeline.session import Session
@@ -64,15 +67,21 @@ def _is_severed(error: Exception) -> bool:
 @contextmanager
 def prepared(
     session: Session, manifest: str | None, settings: Settings, lease: Lease
-) -> Iterator[tuple[Session, Shipped | None]]:
-    """Lend the session in which tasks find what a manifest asks for, and where it is."""
-    environment = Environment.parse(manifest, configured_indexes=settings.package_indexes) if manifest else None
-    if environment is None or environment.is_empty:
-        yield session, None
-        return
+) -> Iterator[tuple[Session, Shipped]]:
+    """Lend the session in which tasks find what a manifest asks for, and where it is.
+
+    Its Python workers serve no other namespace and no other principal.
+    """
+    environment = Environment.parse(manifest or "{}", configured_indexes=settings.package_indexes)
     shelf = Shelf(settings.environments, settings.environment_bytes)
-    with shipped(session, environment, shelf, lease.check) as found:
+    tenant = tenant_of(lease.job.home, lease.job.submitted_by)
+    with shipped(session, environment, shelf, lease.check, tenant) as found:
         yield found
+
+
+def tenant_of(namespace: Identifier, principal: str) -> str:
+    """Return what tells the Python workers of a namespace's jobs and a principal from those of others."""
+    return hashlib.sha256(json.dumps([namespace, principal]).encode()).hexdigest()[:32]
 
 
 def task_count(session: Session, asked: int | None) -> int:

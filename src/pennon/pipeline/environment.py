@@ -4,8 +4,9 @@ It is built once per content, by the driver, and shipped to the executors. Packa
 pip that cannot start processes: building one from source would run its code beside the driver. What Pennon and Spark
 themselves use is pinned to the versions that are there, for a Python worker has them loaded already.
 
-Python workers are never shared between environments, so nothing has to be unloaded: Spark keeps workers with different
-variables apart, and a Connect server those of different sessions.
+Python workers are never shared between environments, so nothing has to be unloaded, nor between tenants, whose
+functions could change modules for one another: Spark keeps workers with different variables apart, and a Connect server
+those of different sessions.
 
 This module is imported by executors: nothing heavy is imported at its top.
 """
@@ -30,6 +31,7 @@ from pennon.functions.environment_manifest import read_manifest
 from pennon.pipeline.patience import Check, always, attend
 
 MARK = "PENNON_ENVIRONMENT"
+TENANT = "PENNON_TENANT"
 
 _LOADED = ("cloudpickle", "numpy", "pandas", "py4j", "pyarrow", "pylance", "pyspark")
 _PIP = Path(__file__).with_name("pip_process.py")
@@ -133,27 +135,35 @@ class Environment:
 
 @dataclass(frozen=True)
 class Shipped:
-    """An environment as an executor finds it."""
+    """An environment as an executor finds it, and the tenant that its Python workers belong to."""
 
-    checksum: str
+    #: What tells the environment from others; none where there is nothing to install or set.
+    checksum: str | None
     variables: dict[str, str]
     #: Where its files are: a folder that the executor can see, or the name of an archive that Spark unpacked for it.
     folder: str | None = None
     archive: str | None = None
+    tenant: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What a Python worker may belong to only one of."""
+        return self.tenant, self.checksum or ""
 
     @property
     def marks(self) -> dict[str, str]:
-        """The variables that Python workers of this environment are started with."""
-        return {**self.variables, MARK: self.checksum}
+        """The variables that Python workers of this tenant and environment are started with."""
+        tenant, checksum = self.identity
+        return {**self.variables, **({MARK: checksum} if checksum else {}), **({TENANT: tenant} if tenant else {})}
 
 
 def activate(shipped: Shipped) -> None:
-    """Make this Python worker one of an environment, for the rest of its life."""
+    """Make this Python worker one of a tenant and an environment, for the rest of its life."""
     global _active  # noqa: PLW0603 (once a process)
-    if _active == shipped.checksum:
+    if _active == shipped.identity:
         return
     if _active is not None:
-        raise RuntimeError("This Python worker has another environment; Spark should not have shared it.")
+        raise RuntimeError("This Python worker has another tenant or environment; Spark should not have shared it.")
     os.environ.update(shipped.variables)
     folder = _find(shipped)
     if folder is not None:
@@ -161,10 +171,10 @@ def activate(shipped: Shipped) -> None:
             raise FileNotFoundError(f"The environment of the function is not on this executor: {folder} is missing.")
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
-    _active = shipped.checksum
+    _active = shipped.identity
 
 
-_active: str | None = None
+_active: tuple[str, str] | None = None
 
 
 def _find(shipped: Shipped) -> Path | None:

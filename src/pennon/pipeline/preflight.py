@@ -31,7 +31,7 @@ class Preflight:
     tools: Tools
     lease: Lease
     session: Session
-    shipped: Shipped | None
+    shipped: Shipped
     profile: Any
 
     def fly(self, trial: Trial, references: Sequence[str], unit: str) -> None:
@@ -42,8 +42,7 @@ class Preflight:
             references: What tells them from other functions.
             unit: What the job's event calls them.
         """
-        checksum = self.shipped.checksum if self.shipped else None
-        known = {(reference, checksum) for reference in references}
+        known = {(reference, self.shipped.checksum) for reference in references}
         if self.session.tried.issuperset(known):
             return
         group = f"{self.lease.job.id}-preflight"

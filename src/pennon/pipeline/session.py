@@ -50,6 +50,9 @@ _DRIVER = "a driver in this process"
 #: Between two attempts to reach a Connect server.
 _RETRY_MILLIS = 1000
 _ANY_CONF = "spark.sql.session.timeZone"
+#: Spark ends Python workers that idle for a minute, but never the daemons that fork them, one for each tenant. A
+#: session that more tenants than this have used is opened again once no job uses it.
+_MOST_TENANTS = 64
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -81,6 +84,8 @@ class Session:
         self.profiles: dict[tuple[tuple[str, float], ...], Any] = {}
         #: Functions that were tried on its executors, with the checksums of their environments.
         self.tried: set[tuple[str, str | None]] = set()
+        #: Those whose functions ran in it.
+        self.tenants: set[str] = set()
         self._lock = threading.Lock()
         self._apart: dict[str, Session] = {}
 
@@ -187,9 +192,10 @@ class Sessions:
     def _ready(self, cluster: Cluster, check: Check) -> Session:
         session = self._open.get(cluster.name)
         if session is not None:
-            if session.is_alive(check):
+            alive, idle = session.is_alive(check), not self._users[cluster.name]
+            if alive and not (idle and len(session.tenants) > _MOST_TENANTS):
                 return session
-            self._open.pop(cluster.name).close(lost=True)
+            self._open.pop(cluster.name).close(lost=not alive)
         if not cluster.is_remote:
             self._make_room(cluster)
         opened = self._open[cluster.name] = open_session(cluster, self._settings.cluster_seconds, check)

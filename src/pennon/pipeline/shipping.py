@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shipped(
-    session: Session, environment: Environment, shelf: Shelf, check: Check = always
+    session: Session, environment: Environment, shelf: Shelf, check: Check = always, tenant: str = ""
 ) -> Iterator[tuple[Session, Shipped]]:
     """Build an environment and bring it to a cluster; lend the session to use it in, and how to find it there."""
-    found = Shipped(environment.checksum, environment.variables)
+    checksum = None if environment.is_empty else environment.checksum
+    found = Shipped(checksum, environment.variables, tenant=tenant)
+    session.tenants.add(tenant)
     if session.cluster.is_remote:
         with session.preparing(check):
-            session = session.apart(found.checksum, check)
+            session = session.apart(" ".join(found.identity), check)
     if not (environment.requirements or environment.modules):
         yield session, found
     elif session.cluster.is_local:
         with shelf.lend(environment, check) as folder:
             yield session, replace(found, folder=str(folder))
     else:
-        name = f"pennon-{found.checksum[:32]}"
+        name = f"pennon-{environment.checksum[:32]}"
         with session.preparing(check):
             if name not in session.archives:
                 _send(session, environment, shelf, name, check)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pennon.pipeline.driving import task_count
+from pennon.core.caller import EVERYTHING
+from pennon.core.identifiers import ROOT
+from pennon.pipeline.driving import task_count, tenant_of
+from pennon.pipeline.environment import Shipped
 from pennon.pipeline.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 #: After so many runs of tasks Java has loaded what they take, and compiled the most of it.
 _ROUNDS = 40
 _LOOK_SECONDS = 0.05
+#: The tenant whose Python workers are started: where there are no keys and no namespaces, the only one.
+_USUAL = Shipped(None, {}, tenant=tenant_of(ROOT, EVERYTHING.name))
 
 
 def warm_up(session: Session, is_wanted: Callable[[], bool]) -> None:
@@ -28,7 +33,7 @@ def warm_up(session: Session, is_wanted: Callable[[], bool]) -> None:
     for _ in range(_ROUNDS if session.cluster.is_local else 0):
         if is_wanted():
             return
-        run = run_tasks(session, _load, task_count(session, None), group="warm-up")
+        run = run_tasks(session, _load, task_count(session, None), group="warm-up", environment=_USUAL)
         while not run.wait(_LOOK_SECONDS):
             if is_wanted():
                 return

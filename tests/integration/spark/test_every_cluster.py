@@ -6,10 +6,13 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pennon.core.settings import load_settings
+from pennon.pipeline.driving import prepared
 from pennon.pipeline.environment import Environment
 from pennon.pipeline.shelf import Shelf
 from pennon.pipeline.shipping import shipped
@@ -83,6 +86,24 @@ def test_a_cancelled_run_ends_and_another_goes_on(session: Session, tmp_path: Pa
     assert not other.done()
     Path(released).touch()
     assert other.results() == [{"number": 0}]
+
+
+def test_no_tenant_sees_what_functions_of_another_did_to_modules(session: Session, tmp_path: Path) -> None:
+    settings = load_settings(directory=tmp_path)
+    for namespace, principal in [(("a",), "ann"), (("b",), "ann"), (("a",), "bob")]:
+        tenant = f"{namespace} {principal}"
+
+        def poison(_: int, tenant: str = tenant) -> dict[str, Any]:
+            import colorsys
+
+            found = getattr(colorsys, "OWNER", tenant)
+            colorsys.OWNER = tenant  # type: ignore[attr-defined]
+            return {"found": found}
+
+        job = SimpleNamespace(home=namespace, submitted_by=principal)
+        lease: Any = SimpleNamespace(job=job, check=lambda: None)
+        with prepared(session, None, settings, lease) as (own, environment):
+            assert run(own, poison, 4, environment=environment) == [{"found": tenant}] * 4
 
 
 def test_each_environment_has_its_own_version_of_a_package(session: Session, tmp_path: Path) -> None:

@@ -25,6 +25,16 @@ def test_a_session_is_opened_once(sessions: Sessions) -> None:
         assert first is second
 
 
+def test_a_session_of_too_many_tenants_is_opened_again_when_it_is_idle(sessions: Sessions) -> None:
+    with sessions.use("connect") as first:
+        first.tenants.update(map(str, range(100)))
+        with sessions.use("connect") as beside:
+            assert beside is first
+    with sessions.use("connect") as second:
+        assert second is not first
+        assert run(second, lambda _: {"at": "server"}) == [{"at": "server"}]
+
+
 def test_a_driver_is_not_taken_from_those_who_use_it(sessions: Sessions) -> None:
     with (
         sessions.use(),

@@ -32,7 +32,7 @@ def test_an_expression_is_computed_from_the_columns_it_names(
     tmp_path: Path, expression: str, inputs: tuple[str, ...]
 ) -> None:
     fields = [pa.field(name, pa.string() if name == "note" else pa.int64()) for name in NAMES]
-    computed = pa.field("y", pa.string(), metadata=computed_metadata(expression))
+    computed = pa.field("y", pa.string(), metadata=computed_metadata(expression, []))
     dataset = lance.write_dataset(pa.schema([*fields, computed]).empty_table(), str(tmp_path / "table"))
     dataset.scanner(columns={"y": expression}).to_table()  # Lance reads it so
     assert find_feature_column(dataset, "y").inputs == inputs
