@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableSchemaValidationError
 
 from pennon.lake.arrow_types import holds, without_views
 from pennon.lake.blobs import is_blob, with_nulls
@@ -118,6 +118,8 @@ class ArrowSource:
             return pa.ipc.open_stream(pa.PythonFile(file, mode="r"), options=options)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise (_corrupt() if file.has_content else _missing()) from error
+        except (TypeError, ValueError) as error:  # raised by an extension type that has no values of the given type
+            raise TableSchemaValidationError(f"The schema has an extension type that cannot be: {error}.") from error
 
     def _guarded(self) -> Iterator[pa.RecordBatch]:
         try:

@@ -8,6 +8,8 @@ from functools import lru_cache
 import pyarrow as pa
 from lance_namespace.errors import TableSchemaValidationError
 
+from pennon.lake.blobs import check_blob_field
+
 _VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 #: Arrow hands types that are nested deeper than 64 levels to nobody.
 _DEEPEST = 60
@@ -43,6 +45,7 @@ def check_type(field: pa.Field) -> None:
         raise TableSchemaValidationError(
             f"The type of {field.name!r} has a fixed-size list of values that Lance cannot store in one: {field.type}."
         )
+    check_blob_field(field)
 
 
 def _parts(kind: pa.DataType) -> list[pa.DataType]:

@@ -71,6 +71,16 @@ def find_field(schema: pa.Schema, path: str) -> pa.Field:
     return found
 
 
+def stored_metadata(dataset: Any, path: str) -> dict[str, str]:
+    """Return the metadata of a dataset's field as it is stored: Arrow keeps that of extension types to itself."""
+    find_field(dataset.schema, path)
+    fields, found = dataset.lance_schema.fields(), None
+    for segment in split_path(path):
+        found = next(field for field in fields if field.name() == segment)
+        fields = found.children()
+    return dict(found.metadata) if found is not None else {}
+
+
 def has_field(schema: pa.Schema, segments: Sequence[str]) -> bool:
     """Tell whether there is a field at a path."""
     try:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pennon.lake.layout import branch_folder
+from pennon.lake.manifest import BadManifestError, parse_opened
 
 #: Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
 _CACHE_BYTES = 32 * 1024 * 1024
@@ -22,6 +23,8 @@ class Snapshot:
     branch: str = ""
     #: None means the newest.
     version: int | None = None
+    #: The base paths that the version had when it was planned; None where nobody planned.
+    bases: Sequence[str] | None = None
 
     @property
     def home(self) -> str:
@@ -36,9 +39,9 @@ class Snapshot:
         options = self.options or None
         if self.branch:
             main = lance.dataset(self.location, storage_options=options, session=session)
-            return main.checkout_version((self.branch, self.version))
+            return self._checked(main.checkout_version((self.branch, self.version)))
         try:
-            return lance.dataset(self.location, version=self.version, storage_options=options, session=session)
+            found = lance.dataset(self.location, version=self.version, storage_options=options, session=session)
         except ValueError as error:
             from lance_namespace.errors import TableVersionNotFoundError
 
@@ -46,12 +49,27 @@ class Snapshot:
                 raise
             message = f"Version {self.version} of the table was cleaned up, or the table was dropped."
             raise TableVersionNotFoundError(message) from error
+        return self._checked(found)
+
+    def _checked(self, dataset: Any) -> Any:
+        """Return a dataset whose manifest names no file outside its table but those of the bases that were planned."""
+        from lance_namespace.errors import InvalidInputError
+
+        try:
+            manifest = parse_opened(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
+        except BadManifestError as error:
+            raise InvalidInputError(f"Version {dataset.version} of the table cannot be read: {error}.") from None
+        if self.bases is not None and not set(manifest.bases) <= set(self.bases):
+            raise InvalidInputError(f"Version {dataset.version} of the table was replaced after its job was planned.")
+        return dataset
 
     def schema(self, names: Sequence[str] | None = None) -> Any:
         """Return the types in which columns are read: blobs are bytes then, and stored as something else."""
+        from pennon.lake.blobs import schema_with_blobs
+
         dataset = self.open()
         columns = list(dataset.schema.names if names is None else names)
-        return dataset.scanner(columns=columns, blob_handling="all_binary").projected_schema
+        return schema_with_blobs(dataset, columns)
 
     def to_option(self) -> str:
         """Return it as an option of a data source."""
@@ -61,3 +79,8 @@ class Snapshot:
     def from_option(cls, text: str) -> Self:
         """Return the snapshot that an option holds."""
         return cls(**json.loads(text))
+
+
+def bases_of(dataset: Any) -> tuple[str, ...]:
+    """Return the base paths of a dataset: where files of it are that are not its own."""
+    return tuple(base.path for base in dataset.base_paths().values())

@@ -21,9 +21,18 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
+from pennon.lake.blobs import check_metadata_change
 from pennon.lake.expressions import check_expression
 from pennon.lake.feature_columns import expression_inputs
-from pennon.lake.field_paths import find_field, has_field, join_path, path_expression, plain_path, split_path
+from pennon.lake.field_paths import (
+    find_field,
+    has_field,
+    join_path,
+    path_expression,
+    plain_path,
+    split_path,
+    stored_metadata,
+)
 from pennon.lake.layout import check_branch
 from pennon.lake.virtual_columns import (
     COMPUTED_KEYS,
@@ -101,8 +110,10 @@ class ColumnOperations(DependentOperations):
             steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
             for entry in request.alterations:
                 if entry.virtual_column is not None:
-                    before = text_map(find_field(dataset.schema, entry.path).metadata)
-                    dataset.update_field_metadata({entry.path: _rebinding(folder, entry.virtual_column, before)})
+                    before = stored_metadata(dataset, entry.path)
+                    after = _rebinding(folder, entry.virtual_column, before)
+                    check_metadata_change(entry.path, before, after)
+                    dataset.update_field_metadata({entry.path: after})
             for step in steps:
                 dataset.alter_columns(*step)
             effect.follow(dataset)
@@ -134,7 +145,8 @@ class ColumnOperations(DependentOperations):
 
         def work(dataset: Any) -> None:
             for entry in request.updates:
-                find_field(dataset.schema, entry.path)
+                before = stored_metadata(dataset, entry.path)
+                check_metadata_change(entry.path, before, entry.metadata, replace=bool(entry.replace))
             for replace in (True, False):
                 changes: dict[str, dict[str, Any]] = {}
                 for entry in request.updates:

@@ -19,7 +19,7 @@ from pennon.catalog import UnclearOutcomeError, clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.lake import refs
-from pennon.lake.blobs import is_blob
+from pennon.lake.blobs import is_blob, open_blobs
 from pennon.lake.comparing import bring_over, compare
 from pennon.lake.field_paths import find_field
 from pennon.lake.layout import check_branch
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
     from pennon.lake.arrow_stream import ArrowSource
-    from pennon.lake.blobs import is_blob
-from pennon.lake.comparing import Comparison
+    from pennon.lake.comparing import Comparison
 
 Json = dict[str, Any]
 
@@ -172,7 +171,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         """Return the blobs of rows, in the order they were asked for; each is read when it is its turn."""
         dataset, hold = self._blob_dataset(identifier, column, version, branch)
         with typed_errors():
-            found = dataset.take_blobs(column, ids=row_ids)
+            found = open_blobs(dataset, column, row_ids)
         if len(found) < len(row_ids):
             raise InvalidInputError(f"Only {len(found)} of these {len(row_ids)} rows are there.")
         schema = pa.schema({"_rowid": pa.uint64(), column: pa.large_binary()})
@@ -186,7 +185,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         """Return where to read bytes of one blob, from start to end (exclusive)."""
         dataset, hold = self._blob_dataset(identifier, column, at.get("version"), at.get("branch"))
         with typed_errors():
-            found = dataset.take_blobs(column, ids=[row_id])
+            found = open_blobs(dataset, column, [row_id])
             if not found:
                 raise TableVersionNotFoundError(f"There is no row {row_id}.")
             if found[0] is None:

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pennon.lake.blobs import scan_with_blobs
 from pennon.lake.planning import Unit
 from pennon.lake.snapshots import Snapshot
 from pennon.lake.spans import as_spans
@@ -120,7 +121,7 @@ def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
     fragment = dataset.get_fragment(unit.fragment_id)
     options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
     columns = list(dict.fromkeys(inputs))
-    options |= {"offset": start, "limit": stop - start, "blob_handling": "all_binary"}
-    scanner = dataset.scanner(fragments=[fragment], columns=columns, **options)
+    options |= {"offset": start, "limit": stop - start}
+    scanner = scan_with_blobs(dataset, columns, fragments=[fragment], **options)
     table = scanner.to_table().select(positions(inputs)).combine_chunks()
     return table.to_batches()[0]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pennon.functions.failures import FunctionFailedError
-from pennon.lake.blobs import is_blob
+from pennon.lake.blobs import is_blob, scan_with_blobs
 from pennon.lake.fills import row_numbers
 from pennon.lake.spans import Mask, runs_of, spans_of
 from pennon.pipeline.results import Computed, Results
@@ -169,10 +169,9 @@ class Fragment:
             options["include_deleted_rows"] = options["with_row_id"] = True
         if (start, stop) != (0, self.unit.rows):
             options["offset"], options["limit"] = start, stop - start
-        # Functions take the bytes of blobs; of itself a scan tells where these are.
-        options["blob_handling"] = "all_binary"
         fragment = self.dataset.get_fragment(self.unit.fragment_id)
-        return self.dataset.scanner(fragments=[fragment], columns=columns, batch_readahead=2, **options)
+        # Functions take the bytes of blobs; a plain scan reads their descriptors.
+        return scan_with_blobs(self.dataset, columns, fragments=[fragment], batch_readahead=2, **options)
 
     def _batch_rows(self) -> int:
         by_bytes = self.sizes.batch_bytes // max(self._row_bytes, 1)

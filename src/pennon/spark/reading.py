@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pennon.lake.blobs import scan_with_blobs
 from pennon.lake.snapshots import Snapshot
 from pennon.spark.pushdown import translate
 from pennon.spark.python_workers import spare_collection
@@ -102,12 +103,12 @@ class LanceReader(DataSourceReader):
         options: dict[str, Any] = {}
         if partition.count is not None:
             options = {"offset": partition.first, "limit": partition.count}
-        scanner = dataset.scanner(
-            columns=names,
+        scanner = scan_with_blobs(
+            dataset,
+            names,
             filter=" AND ".join(self._conditions) or None,
             fragments=[dataset.get_fragment(number) for number in partition.fragments],
             batch_size=rows,
-            blob_handling="all_binary",
             scan_in_order=False,
             **options,
         )

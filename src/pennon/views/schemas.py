@@ -22,7 +22,7 @@ def decode_schema(text: str) -> pa.Schema:
     try:
         content = base64.b64decode(text, validate=True)
         schema = pa.ipc.read_schema(pa.py_buffer(content))
-    except (binascii.Error, ValueError, OSError, pa.ArrowException):
+    except (binascii.Error, TypeError, ValueError, OSError, pa.ArrowException):
         raise TableSchemaValidationError("output_schema is not the base64 of an Arrow schema.") from None
     if not len(schema):
         raise TableSchemaValidationError("output_schema has no columns.")
