@@ -104,6 +104,27 @@ class Settings(BaseSettings):
     )
     dataset_handles: int = Field(512, ge=1, description="Opened table versions kept for reading.")
     data_threads: int = Field(32, ge=2, description="Data operations (inserts, queries, changes) that run at once.")
+    max_expression_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, description="Longest SQL expression or filter of a request in bytes."
+    )
+    max_expression_literals: int = Field(
+        100_000, ge=1, description="Literals that one SQL expression or filter may have; each takes about 1 KB to plan."
+    )
+    query_processes: int = Field(
+        2,
+        ge=0,
+        le=64,
+        description="Processes that each API process may start for queries whose SQL can need much memory or time; "
+        "with 0 such queries are refused.",
+    )
+    query_process_memory_bytes: int = Field(
+        3 * 1024**3,
+        ge=2 * 1024**3,
+        description="Address space of each of these processes in bytes, of which an idle one has 1.7 GB.",
+    )
+    query_process_seconds: float = Field(
+        300.0, gt=0, description="Longest time that a query in such a process may take, its client included."
+    )
     index_threads: int = Field(1, ge=1, description="Indexes that are built at once.")
     group_append_bytes: int = Field(
         4 * 1024 * 1024, ge=0, description="Appends up to this size are committed together with others that wait."

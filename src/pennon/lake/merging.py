@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake.expressions import check_expression
+from pennon.lake.expressions import DEFAULT_LIMITS, SqlLimits, check_expression
 from pennon.lake.field_paths import find_field, split_path
 
 if TYPE_CHECKING:
@@ -61,15 +61,17 @@ class Spool:
 class Merge:
     """What an upsert matches rows by, and does with them."""
 
-    def __init__(self, request: MergeInsertIntoTableRequest, source: pa.Schema) -> None:
+    def __init__(
+        self, request: MergeInsertIntoTableRequest, source: pa.Schema, limits: SqlLimits = DEFAULT_LIMITS
+    ) -> None:
         given = request.on if isinstance(request.on, list) else [request.on] if request.on else []
         if not given:
             raise InvalidInputError("'on' must name the columns that identify a row.")
         self._request = request
         self._source = source
         self._keys = [_key(path, source) for path in given]
-        for condition in (request.when_matched_update_all_filt, request.when_not_matched_by_source_delete_filt):
-            check_expression(condition or "")
+        self._update_condition = check_expression(request.when_matched_update_all_filt or "", limits)
+        self._delete_condition = check_expression(request.when_not_matched_by_source_delete_filt or "", limits)
 
     def builder(self, dataset: Any, spool: Spool, seconds: float | None) -> Any:
         """Return what carries it out on a dataset, in some time at most."""
@@ -78,11 +80,11 @@ class Merge:
         request = self._request
         builder = dataset.merge_insert(self._keys)
         if request.when_matched_update_all:
-            builder.when_matched_update_all(request.when_matched_update_all_filt or None)
+            builder.when_matched_update_all(self._update_condition or None)
         if request.when_not_matched_insert_all:
             builder.when_not_matched_insert_all()
         if request.when_not_matched_by_source_delete:
-            builder.when_not_matched_by_source_delete(request.when_not_matched_by_source_delete_filt or None)
+            builder.when_not_matched_by_source_delete(self._delete_condition or None)
         builder.use_index(bool(request.use_index) and self._may_use_index(dataset, spool))
         if seconds is not None:
             builder.retry_timeout(timedelta(seconds=max(seconds, 0.001)))
@@ -95,7 +97,7 @@ class Merge:
         """
         if spool.with_nulls.intersection(self._keys):
             return False
-        return not self._request.when_matched_update_all_filt or set(dataset.schema.names) <= set(self._source.names)
+        return not self._update_condition or set(dataset.schema.names) <= set(self._source.names)
 
 
 def _key(path: str, source: pa.Schema) -> str:

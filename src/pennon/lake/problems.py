@@ -22,6 +22,11 @@ from lance_namespace.errors import (
 
 from pennon.core.errors import suggest
 
+
+class LancePanicError(RuntimeError):
+    """Lance met something it was not made for; sending the same again ends in the same way."""
+
+
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], LanceNamespaceError]]
 
 #: Where in its own source Lance noticed: of no use to a caller.
@@ -37,6 +42,8 @@ _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 #: Of a long message, which repeats the caller's SQL, so much of its beginning and its end is looked at: the time that
 #: takes grows with the square of the length.
 _LOOKED_AT = 2000
+#: What is said when one of Lance's own threads panicked.
+_ABORTED = "Task was aborted"
 
 
 def _column(match: re.Match[str]) -> LanceNamespaceError:
@@ -132,6 +139,8 @@ def typed_errors() -> Iterator[None]:
     except LanceNamespaceError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, OSError, RuntimeError, NotImplementedError) as error:
+        if str(error) == _ABORTED:
+            raise LancePanicError("Lance panicked.") from error
         known = translate(error)
         if known is None and _STORAGE.search(str(error)):
             raise OSError(str(error)) from error
@@ -141,5 +150,5 @@ def typed_errors() -> Iterator[None]:
     except BaseException as error:
         # A panic of Lance is no Exception, and would pass by all who have to tidy up or answer.
         if type(error).__name__ == "PanicException":
-            raise RuntimeError("Lance panicked.") from error
+            raise LancePanicError("Lance panicked.") from error
         raise

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from lance.dataset import ColumnOrdering
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake.datasets import Handle
 from pennon.lake.field_paths import find_field, join_path
 from pennon.lake.fulltext import FullText, build_full_text
-from pennon.lake.heads import Head
 from pennon.lake.problems import typed_errors
 from pennon.lake.slices import Slices
+
+if TYPE_CHECKING:
+    from pennon.lake.datasets import Handle
+    from pennon.lake.heads import Head
 
 #: From here on a limit means "all": clients write the largest integer they have.
 _UNLIMITED = 2**31
@@ -47,6 +49,22 @@ class Query:
     nearest: dict[str, Any] = field(default_factory=dict)
     version: int | None = None
     branch: str = ""
+    #: Why this must not run inside the API process; none where it may.
+    demanding: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the query as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return a query that was JSON."""
+        text, nearest = value["full_text"], value["nearest"]
+        if "distance_range" in nearest:
+            nearest = {**nearest, "distance_range": tuple(nearest["distance_range"])}
+        full_text = None if text is None else FullText(**{**text, "columns": tuple(text["columns"])})
+        order = [(name, ascending, nulls_first) for name, ascending, nulls_first in value["order_by"]]
+        return cls(**{**value, "full_text": full_text, "nearest": nearest, "order_by": order})
 
 
 def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
@@ -56,11 +74,7 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     """
     dataset, limit = handle.dataset, _limit(query.k)
     if not near or not _is_plain(query) or limit == 0:
-        with typed_errors():
-            reader = build_scanner(dataset, query).to_reader()
-        if _sorts_by_others(query):
-            reader = _without_row_ids(reader)
-        return _skip_of_each(reader, query.offset) if query.offset and _asks_several(dataset, query) else reader
+        return open_scan(dataset, query)
     if asks_for_few_rows(query) and _names_columns(handle.head, query):
         places = _places(query)
         if handle.head.holds(places):
@@ -76,6 +90,15 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
 
     with typed_errors():
         return Slices(scan, query.offset or 0, limit)
+
+
+def open_scan(dataset: Any, query: Query) -> Any:
+    """Return the batches that answer a query as Lance plans it."""
+    with typed_errors():
+        reader = build_scanner(dataset, query).to_reader()
+    if _sorts_by_others(query):
+        reader = _without_row_ids(reader)
+    return _skip_of_each(reader, query.offset) if query.offset and _asks_several(dataset, query) else reader
 
 
 def is_in_head(handle: Handle, query: Query) -> bool:

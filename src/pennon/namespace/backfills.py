@@ -196,7 +196,7 @@ class BackfillOperations(Operations):
         if seconds is not None and seconds < 0:
             raise InvalidInputError("batch_checkpoint_flush_interval_seconds must not be negative.")
         if request.where is not None:
-            check_expression(request.where)
+            request.where = check_expression(request.where, self.house.sql_limits)
             with typed_errors():
                 dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
         check_cluster(self.house.settings, request.cluster)

@@ -22,6 +22,7 @@ from pennon.catalog.versions import MAIN
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
+from pennon.lake.expressions import SqlLimits
 from pennon.lake.guarding import refuse_view_write
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pennon.lake.history import History
     from pennon.lake.indexing import Indexer
     from pennon.lake.places import Places
+    from pennon.lake.query_pool import QueryPool
     from pennon.lake.removal import Removal
     from pennon.lake.uploads import Uploads
     from pennon.lake.writing import Writer
@@ -68,6 +70,12 @@ class House:
     queue: Queue
     ledger: Ledger
     roster: Roster
+    query_pool: QueryPool
+
+    @property
+    def sql_limits(self) -> SqlLimits:
+        """How long SQL of callers may be."""
+        return SqlLimits(self.settings.max_expression_bytes, self.settings.max_expression_literals)
 
 
 class Operations:

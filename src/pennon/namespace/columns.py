@@ -22,7 +22,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.blobs import check_metadata_change
-from pennon.lake.expressions import check_expression
+from pennon.lake.expressions import SqlLimits, check_expression, check_written_size
 from pennon.lake.feature_columns import expression_inputs
 from pennon.lake.field_paths import (
     find_field,
@@ -74,7 +74,7 @@ class ColumnOperations(DependentOperations):
 
         def work(dataset: Any) -> None:
             _refuse_existing(dataset, _names_of(request.new_columns))
-            _add(dataset, request.new_columns, folder)
+            _add(dataset, request.new_columns, folder, self.house.sql_limits)
 
         written = self._change(table, request.branch, "AlterTableAddColumns", work)
         return AlterTableAddColumnsResponse(version=written.version)
@@ -213,7 +213,7 @@ def _refuse_existing(dataset: Any, names: list[str]) -> None:
     check_column_names(names)
 
 
-def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
+def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder, limits: SqlLimits) -> None:
     """Add columns of all kinds: the empty ones in one commit, those of expressions in another."""
     expressions: dict[str, str] = {}
     empty: list[pa.Field] = []
@@ -221,12 +221,12 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
         kinds = [entry.expression is not None, entry.computed is not None, entry.virtual_column is not None]
         if sum(kinds) != 1:
             raise InvalidInputError(f"The column {entry.name!r} needs one of expression, computed or virtual_column.")
-        check_expression(entry.expression or entry.computed or "")
+        checked = check_expression(entry.expression or entry.computed or "", limits)
         if entry.expression is not None:
-            expressions[entry.name] = entry.expression
+            expressions[entry.name] = checked
         elif entry.computed is not None:
-            kind = dataset.scanner(columns={entry.name: entry.computed}, limit=0).to_table().schema.field(0).type
-            empty.append(pa.field(entry.name, kind, metadata=_declare(dataset, entry.computed)))
+            kind = dataset.scanner(columns={entry.name: checked}, limit=0).to_table().schema.field(0).type
+            empty.append(pa.field(entry.name, kind, metadata=_declare(dataset, checked)))
         elif entry.virtual_column is not None:
             metadata = _binding(folder, entry.virtual_column)
             empty += [_output(output, metadata) for output in entry.virtual_column.outputs]
@@ -235,6 +235,7 @@ def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder) -> None:
         # With row ids, because Lance does not scan for constants alone.
         for field in dataset.scanner(columns=expressions, with_row_id=True).projected_schema:
             check_type(field)
+        check_written_size(dataset, expressions.values(), None, limits)
         dataset.add_columns(expressions)
     if empty:
         dataset.add_columns(empty)

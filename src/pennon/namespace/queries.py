@@ -18,7 +18,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake.expressions import check_expression
+from pennon.lake.expressions import DEFAULT_LIMITS, Expression, SqlLimits, demanding_reason, read_expression
 from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
@@ -28,6 +28,7 @@ from pennon.namespace.base import Operations, request_as, table_id
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
+    from pennon.lake.datasets import Handle
 
 _NEAREST = {
     "distance_type": "metric",
@@ -72,15 +73,21 @@ class QueryOperations(Operations):
 
     def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
         """Answer a query batch by batch; the body may be of either family of clients."""
-        query = parse_query(body)
+        query = parse_query(body, self.house.sql_limits)
         table = self._table(identifier)
         handle = self.house.datasets.open(table, query.branch, query.version)
-        reader = open_reader(handle, query, near=self.house.places.root.probes_are_cheap)
+        reader: Any
+        if query.demanding is None:
+            reader = open_reader(handle, query, near=self.house.places.root.probes_are_cheap)
+        else:
+            reader = self.house.query_pool.query(self._process_request(table, handle, query))
         return Answer(reader, handle.version, partial(self.house.removal.hold, table))
 
     def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
         """Answer a query for a few rows of a table that is open; none when another one is asked."""
-        query = parse_query(body)
+        if body.get("filter") or not isinstance(body.get("columns") or [], list):
+            return None  # SQL is never looked at here, on the event loop
+        query = parse_query(body, self.house.sql_limits)
         if not asks_for_few_rows(query):
             return None
         handle = self.house.datasets.opened(self._table(identifier), query.branch, query.version)
@@ -92,10 +99,14 @@ class QueryOperations(Operations):
         """Count the rows where a predicate holds, by default all."""
         request = request_as(CountTableRowsRequest, request)
         table = self._table(table_id(request))
-        dataset = self.house.datasets.at(table, check_branch(request.branch), request.version)
-        predicate = check_expression(request.predicate or "") or None
+        predicate = read_expression(request.predicate or "", self.house.sql_limits)
+        branch = check_branch(request.branch)
+        handle = self.house.datasets.open(table, branch, request.version)
+        if predicate.demanding is not None:
+            asked = {**self._process_request(table, handle, Query(branch=branch)), "filter": predicate.text}
+            return CountTableRowsResponse(count=self.house.query_pool.ask({**asked, "action": "count"}))
         with typed_errors():
-            return CountTableRowsResponse(count=dataset.count_rows(predicate))
+            return CountTableRowsResponse(count=handle.dataset.count_rows(predicate.text or None))
 
     def explain_table_query_plan(self, request: ExplainTableQueryPlanRequest) -> str:
         """Return the plan of a query."""
@@ -105,9 +116,8 @@ class QueryOperations(Operations):
 
     def explain_query(self, identifier: Identifier, body: dict[str, Any], *, verbose: bool) -> str:
         """Return the plan of a query whose body may be of either family."""
-        table, scanner = self._scanner(identifier, parse_query(body))
-        with typed_errors():
-            return self._without_paths(scanner.explain_plan(verbose), table)
+        query = parse_query(body, self.house.sql_limits)
+        return self._describe_plan(identifier, query, "explain", lambda scanner: scanner.explain_plan(verbose), verbose)
 
     def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
         """Run a query and return its plan with what each step took."""
@@ -116,13 +126,30 @@ class QueryOperations(Operations):
 
     def analyze_query(self, identifier: Identifier, body: dict[str, Any]) -> str:
         """Run a query whose body may be of either family, and return its plan with what each step took."""
-        table, scanner = self._scanner(identifier, parse_query(body))
-        with typed_errors():
-            return self._without_paths(scanner.analyze_plan(), table)
+        query = parse_query(body, self.house.sql_limits)
+        return self._describe_plan(identifier, query, "analyze", lambda scanner: scanner.analyze_plan())
 
-    def _scanner(self, identifier: Identifier, query: Query) -> tuple[Table, Any]:
+    def _describe_plan(
+        self, identifier: Identifier, query: Query, action: str, plan: Callable[[Any], str], verbose: bool = False
+    ) -> str:
         table = self._table(identifier)
-        return table, build_scanner(self.house.datasets.at(table, query.branch, query.version), query)
+        handle = self.house.datasets.open(table, query.branch, query.version)
+        if query.demanding is not None:
+            asked = {**self._process_request(table, handle, query), "action": action, "verbose": verbose}
+            return self._without_paths(self.house.query_pool.ask(asked), table)
+        with typed_errors():
+            return self._without_paths(plan(build_scanner(handle.dataset, query)), table)
+
+    def _process_request(self, table: Table, handle: Handle, query: Query) -> dict[str, Any]:
+        """Return what a process needs to answer a query: it knows of no catalog."""
+        return {
+            "location": table.location,
+            "storage_options": self.house.places.options or None,
+            "branch": query.branch,
+            "version": handle.dataset.version,
+            "content": handle.content,
+            "query": query.to_json(),
+        }
 
     def _without_paths(self, plan: str, table: Table) -> str:
         """Return a plan that names a table's folder, and not where that is."""
@@ -130,17 +157,19 @@ class QueryOperations(Operations):
         return plan.replace(path, path.rpartition("/")[2])
 
 
-def parse_query(body: dict[str, Any]) -> Query:
+def parse_query(body: dict[str, Any], limits: SqlLimits = DEFAULT_LIMITS) -> Query:
     """Read a query's body: the specification's, or that of LanceDB's remote client, which is plainer here and there."""
     vectors = _vectors(body.get("vector"))
+    condition = read_expression(_optional(body, "filter", str) or "", limits)
+    columns, computed = _columns(body.get("columns"), limits)
     return Query(
         vectors=vectors,
         vector_column=_optional(body, "vector_column", str),
         k=_optional(body, "k", int),
         offset=_optional(body, "offset", int),
-        filter=check_expression(_optional(body, "filter", str) or ""),
+        filter=condition.text,
         prefilter=_optional(body, "prefilter", bool) is not False,
-        columns=_columns(body.get("columns")),
+        columns=columns,
         full_text=_full_text(body.get("full_text_query")),
         order_by=_order(body.get("order_by")),
         with_row_id=bool(_optional(body, "with_row_id", bool)),
@@ -148,6 +177,7 @@ def parse_query(body: dict[str, Any]) -> Query:
         nearest=_nearest(body) if vectors is not None else {},
         version=_optional(body, "version", int),
         branch=check_branch(_optional(body, "branch", str)),
+        demanding=demanding_reason([condition, *computed], computed),
     )
 
 
@@ -180,14 +210,17 @@ def _vectors(value: Any) -> list[Any] | None:
     return value
 
 
-def _columns(value: Any) -> list[str] | dict[str, str] | None:
+def _columns(value: Any, limits: SqlLimits) -> tuple[list[str] | dict[str, str] | None, list[Expression]]:
+    """Return the columns that are asked for, and the expressions among them."""
     value = _either("columns", value, "column_names", "column_aliases")
     if value in (None, [], {}):
-        return None
+        return None, []
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return value
+        return value, []
     if isinstance(value, dict) and all(isinstance(expression, str) for expression in value.values()):
-        return {name: check_expression(expression) for name, expression in value.items()}
+        read = {name: read_expression(expression, limits) for name, expression in value.items()}
+        columns = {name: expression.text for name, expression in read.items()}
+        return columns, [expression for expression in read.values() if not expression.is_column]
     raise InvalidInputError("columns must be a list of names, or a map of names to SQL expressions.")
 
 

@@ -25,7 +25,7 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_stream import ArrowSource, source_of
-from pennon.lake.expressions import check_expression
+from pennon.lake.expressions import check_expression, check_written_size
 from pennon.lake.field_paths import find_field
 from pennon.lake.guarding import refuse_view_write
 from pennon.lake.layout import check_branch
@@ -118,7 +118,7 @@ class RowOperations(TableOperations):
         branch = check_branch(request.branch)
         limit = _seconds(request.timeout)
         deadline = None if limit is None else time.monotonic() + limit
-        merge = Merge(request, source.schema)
+        merge = Merge(request, source.schema, self.house.sql_limits)
         first = self._write_first(table, branch, source, "MergeInsertIntoTable")
         if first is not None:
             return _merged(first, {"num_inserted_rows": first.rows})
@@ -141,16 +141,17 @@ class RowOperations(TableOperations):
         table = self._writable(table_id(request))
         if not request.updates or any(len(pair) != 2 for pair in request.updates):
             raise InvalidInputError("updates must be pairs of a column and an SQL expression.")
-        updates = dict(request.updates)
+        limits = self.house.sql_limits
+        updates = {column: check_expression(expression, limits) for column, expression in request.updates}
         if len(updates) < len(request.updates):
             raise InvalidInputError("updates names a column twice.")
-        for expression in (*updates.values(), request.predicate or ""):
-            check_expression(expression)
+        predicate = check_expression(request.predicate or "", limits) or None
 
         def work(dataset: Any) -> Any:
             for path in updates:
                 find_field(dataset.schema, path)
-            return dataset.update(updates, where=request.predicate or None)
+            check_written_size(dataset, updates.values(), predicate, limits)
+            return dataset.update(updates, where=predicate)
 
         note = _noting_properties("UpdateTable", table, request.properties)
         result, written = self.house.writer.change(table, check_branch(request.branch), note, work)
@@ -169,12 +170,12 @@ class RowOperations(TableOperations):
         table = self._writable(table_id(request))
         if not request.predicate.strip():
             raise InvalidInputError("The predicate is empty; to delete all rows, say 'true'.")
-        check_expression(request.predicate)
+        predicate = check_expression(request.predicate, self.house.sql_limits)
         result, written = self.house.writer.change(
             table,
             check_branch(request.branch),
             note_of("DeleteFromTable", table),
-            lambda dataset: dataset.delete(request.predicate),
+            lambda dataset: dataset.delete(predicate),
         )
         return DeletedResponse(
             transaction_id=written.transaction_id,

@@ -20,6 +20,7 @@ from pennon.lake.fills import Ledger
 from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
 from pennon.lake.places import Places
+from pennon.lake.query_pool import QueryPool
 from pennon.lake.removal import Removal
 from pennon.lake.uploads import Uploads
 from pennon.lake.writing import Writer
@@ -100,6 +101,7 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
 
     def close(self) -> None:
         """Finish what is being built, and give back the connections to the catalog."""
+        self.house.query_pool.close()
         self.house.indexer.close()
         self.house.database.close()
 
@@ -146,4 +148,5 @@ def build_house(settings: Settings) -> House:
         queue=Queue(database, attempts=settings.job_attempts),
         ledger=Ledger(database),
         roster=Roster(database, settings.job_lease_seconds),
+        query_pool=QueryPool(settings),
     )

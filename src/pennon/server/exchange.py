@@ -140,10 +140,12 @@ class Exchange:
         self.watch()
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
-    def watch(self) -> None:
-        """Begin to look whether the client goes away; only once its body was read."""
+    def watch(self, when_gone: Callable[[], None] | None = None) -> None:
+        """Begin to look whether the client goes away, and what to call then; only once its body was read."""
         if self._gone is None:
             self._gone = asyncio.ensure_future(self._wait_for_end())
+        if when_gone is not None:
+            self._gone.add_done_callback(lambda _: when_gone())
 
     def client_is_gone(self) -> bool:
         """Tell whether nobody waits any more for an answer, as far as that was watched."""

@@ -25,6 +25,7 @@ from lance_namespace.errors import (
 
 from pennon.core.errors import advice_for, status_of
 from pennon.lake.folder import is_storage_failure
+from pennon.lake.problems import LancePanicError
 from pennon.server.dialects import is_remote
 from pennon.server.exchange import BodyTooLargeError
 from pennon.server.idempotency import KeyReusedError
@@ -55,6 +56,8 @@ def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
     if isinstance(error, LanceNamespaceError):
         return error
     logger.error("%s %s failed (request %s)", exchange.method, exchange.path, exchange.request_id, exc_info=error)
+    if isinstance(error, LancePanicError):
+        return InvalidInputError("Lance cannot carry this out; simplify the request, its SQL above all.")
     if is_storage_failure(error):
         return ServiceUnavailableError("Storage cannot be used right now; the server's log says why.")
     return InternalError("Something unexpected went wrong; the server's log says what, under this request id.")

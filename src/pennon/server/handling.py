@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from pennon.catalog import namespaces
 from pennon.core.caller import EVERYTHING, Caller, Principal, current_caller, set_caller
+from pennon.core.cancellation import Cancellation, set_cancellation
 from pennon.core.identifiers import ROOT, Identifier, format_identifier
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
@@ -229,8 +230,10 @@ class Handler:
                 raise ClientGoneError("The client went away before there was time for its request.")
             return work()
 
+        cancellation = Cancellation()
+        set_cancellation(cancellation)
         if not request.operation.changes:
-            exchange.watch()
+            exchange.watch(cancellation.cancel)
         return await self.in_thread(unless_gone, long=request.operation.long)
 
     async def _run_bound(self, request: _Request) -> Any:

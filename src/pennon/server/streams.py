@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
 
 from pennon.lake.problems import typed_errors
+from pennon.lake.query_pool import BatchReader
 from pennon.server.exchange import version_header
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class Outgoing:
 
     def close(self) -> None:
         """Let go of what is read; without that, it happens when nobody has the answer any more."""
+        if not self.ended and isinstance(self._reader, BatchReader):
+            self._reader.close()
         self._let_go()
 
     def _read_batches(self) -> list[Any]:

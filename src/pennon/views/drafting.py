@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -103,6 +103,7 @@ def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None
 
 
 def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+    query = check_query(query)
     source = open_table(query.source)
     columns, made = project(query, source, least=0 if query.functions else 1)
     functions = [function_column(use, source, declared) for use in query.functions]
@@ -143,6 +144,14 @@ def refuse_unknown_types(schema: pa.Schema) -> None:
             )
 
 
+def check_query(query: StructuredQuery) -> StructuredQuery:
+    """Return a query whose expressions were checked, and are without comments."""
+    columns = query.columns
+    if columns is not None:
+        columns = tuple(replace(column, expression=check_expression(column.expression)) for column in columns)
+    return replace(query, columns=columns, where=check_expression(query.where) if query.where else query.where)
+
+
 def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tuple[Column, ...], pa.Schema]:
     """Return the columns of a query and the schema they make; Lance itself reads every expression."""
     columns = query.columns
@@ -151,7 +160,7 @@ def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tup
     if len(columns) < least:
         raise InvalidInputError("The query names no columns.")
     for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
-        wide = wide_name(check_expression(text))
+        wide = wide_name(text)
         if wide is not None:
             raise InvalidInputError(f"{wide} does not work row by row; write the query as SQL of Spark's instead.")
     with typed_errors():

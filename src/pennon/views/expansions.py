@@ -23,6 +23,7 @@ from pennon.views.drafting import (
     Draft,
     Open,
     Opened,
+    check_query,
     columns_needed,
     find_volatile,
     project,
@@ -47,6 +48,7 @@ def draft_expansion(
         raise InvalidInputError(f"The source of a {kind} has no functions of its own; add a view for them.")
     content = _checked_content(entry)
     envelope = _envelope_of(kind, entry, content)
+    query = check_query(query)
     source = open_table(query.source)
     columns, made = project(query, source, least=0 if kind == "chunker" else 1)
     expansion = _expansion(kind, entry, envelope, source, columns, content)

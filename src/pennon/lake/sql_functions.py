@@ -1,0 +1,195 @@
+"""The SQL functions that callers may use, and how much the result of each can exceed its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """How a function's result relates to its arguments."""
+
+    #: No larger than its arguments together, apart from a constant.
+    BOUNDED = "bounded"
+    #: Holds all its arguments: a long list of them names one large column many times.
+    JOINS = "joins"
+    #: An argument says how often another one is repeated.
+    REPEATS = "repeats"
+    #: An argument says how long the result is.
+    PADS = "pads"
+    #: An argument is put in the place of every match.
+    REPLACES = "replaces"
+    #: A pattern, whose groups are returned.
+    MATCHES = "matches"
+    #: A pattern that is only tested.
+    TESTS = "tests"
+    #: A format, which is written out for every row.
+    FORMATS = "formats"
+    #: No bound follows from the text of the call, or its time grows faster than its arguments.
+    UNBOUNDED = "unbounded"
+
+
+class Literal(NamedTuple):
+    """A literal that is a whole argument: its length in bytes, its number if it is one, its opening parentheses."""
+
+    size: int
+    number: int | None
+    groups: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """An upper bound of what an expression makes of its columns and literals, for one row."""
+
+    #: How many times its input a result can be.
+    factor: int = 1
+    #: The values that are joined into one.
+    operands: int = 0
+    #: Bytes of literals that are written out.
+    literal_bytes: int = 0
+    #: What has no bound, for the message.
+    unbounded: str | None = None
+
+    @property
+    def copies(self) -> int:
+        """The copies of its input that a result can consist of."""
+        return self.factor * max(self.operands, 1)
+
+    @property
+    def written_bytes(self) -> int:
+        """The bytes of literals that a result can consist of."""
+        return self.copies * self.literal_bytes
+
+    def __add__(self, other: Growth) -> Growth:
+        return Growth(
+            max(self.factor, other.factor),
+            self.operands + other.operands,
+            self.literal_bytes + other.literal_bytes,
+            self.unbounded or other.unbounded,
+        )
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that may be called."""
+
+    kind: Kind
+    #: The place of the argument that the kind is about.
+    argument: int = 0
+    least_arguments: int = 0
+
+
+def _names(text: str, kind: Kind, argument: int = 0, least: int = 0) -> dict[str, Function]:
+    return {name: Function(kind, argument, least) for name in text.split()}
+
+
+#: Functions of arrays have a second name.
+_ARRAYS = {
+    **_names(
+        "any_value compact contains dims distance distinct element empty except extract has has_all has_any indexof "
+        "intersect length max min ndims pop_back pop_front position positions remove remove_all remove_n reverse slice "
+        "sort",
+        Kind.BOUNDED,
+    ),
+    **_names("append cat concat prepend push_back push_front union replace replace_n replace_all", Kind.JOINS),
+    **_names("join to_string", Kind.REPLACES, 1),
+    **_names("repeat", Kind.REPEATS, 1),
+    **_names("resize", Kind.PADS, 1),
+}
+
+#: Every function that may be called, by its name in lower case.
+FUNCTIONS = MappingProxyType(
+    _names(
+        # mathematics
+        "abs acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh cot degrees exp factorial floor gcd isnan "
+        "iszero lcm ln log log10 log2 nanvl pi pow power radians random round signum sin sinh sqrt tan tanh trunc "
+        # conditions
+        "coalesce greatest ifnull least nullif nvl nvl2 "
+        # text
+        "ascii bit_length btrim char_length character_length chr contains ends_with find_in_set initcap instr left "
+        "length lower ltrim octet_length position reverse right rtrim split_part starts_with strpos substr "
+        "substr_index substring substring_index to_hex translate trim upper uuid contains_tokens decode md5 "
+        "sha224 sha256 sha384 sha512 digest "
+        # time
+        "current_date current_time current_timestamp date_bin date_part date_trunc datepart datetrunc extract "
+        "from_unixtime make_date make_time now to_date to_local_time to_time to_timestamp to_timestamp_micros "
+        "to_timestamp_millis to_timestamp_nanos to_timestamp_seconds to_unixtime today "
+        # nested values
+        "arrays_overlap cardinality empty flatten element_at map_entries map_extract map_keys map_values union_extract "
+        "union_tag cosine_distance inner_product "
+        "json_extract json_get json_get_string json_get_int json_get_float json_get_bool json_exists "
+        "json_array_contains json_array_length "
+        # types
+        "arrow_typeof arrow_metadata arrow_field version "
+        # geometry
+        "st_contains st_intersects st_within st_distance st_area st_length st_touches st_crosses st_overlaps st_covers "
+        "st_coveredby st_disjoint st_equals st_x st_y st_point st_geomfromtext st_astext",
+        Kind.BOUNDED,
+    )
+    | _names("get_field", Kind.BOUNDED, least=2)
+    | _names("concat concat_ws overlay struct row named_struct map make_array make_list arrays_zip encode", Kind.JOINS)
+    | _names("with_metadata", Kind.JOINS)
+    | _names("repeat", Kind.REPEATS, 1)
+    | _names("lpad rpad", Kind.PADS, 1)
+    | _names("replace regexp_replace", Kind.REPLACES, 2)
+    | _names("regexp_match", Kind.MATCHES, 1)
+    | _names("regexp_like regexp_count regexp_instr", Kind.TESTS, 1)
+    | _names("to_char date_format", Kind.FORMATS, 1)
+    | _names("levenshtein arrow_cast arrow_try_cast range generate_series", Kind.UNBOUNDED)
+    | _names("string_to_array string_to_list", Kind.UNBOUNDED)
+    | {f"{prefix}_{name}": function for prefix in ("array", "list") for name, function in _ARRAYS.items()}
+)
+
+#: Words that may stand before a parenthesis without calling anything that grows; types among them.
+KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        all and any array as between binary by case cast dec decimal distinct else end escape exists float fn for from
+        ilike in is like not null numeric on or over placing safe_cast select similar some then to try_cast unnest
+        values when where xor bigint char character collate convert datetime int integer interval smallint time
+        timestamp tinyint varbinary varchar
+        """,
+    )
+)
+
+#: Bytes of output for one of a format: the longest names of months and zones.
+_FORMAT_BYTES = 32
+#: Bytes of one character, or of one number.
+_UNIT_BYTES = 8
+
+
+def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Growth:
+    """Return the growth of an expression after a call, whose arguments are literals or unknown."""
+    function = FUNCTIONS[name]
+    place, kind = function.argument, function.kind
+    literal = arguments[place] if place < len(arguments) else None
+    if kind is Kind.BOUNDED:
+        return before
+    if kind is Kind.JOINS:
+        return replace(before, operands=before.operands + len(arguments))
+    if kind is Kind.UNBOUNDED or literal is None:
+        return replace(before, unbounded=before.unbounded or f"{name}()")
+    if kind is Kind.TESTS:
+        return before
+    if kind is Kind.MATCHES:
+        return replace(before, factor=before.factor * (literal.groups + 1))
+    if kind is Kind.REPLACES:
+        return replace(before, factor=before.factor * (literal.size + 1))
+    if kind is Kind.FORMATS:
+        return replace(before, literal_bytes=before.literal_bytes + _FORMAT_BYTES * literal.size)
+    if literal.number is None:
+        return replace(before, unbounded=before.unbounded or f"{name}()")
+    if kind is Kind.REPEATS:
+        return replace(before, factor=before.factor * max(literal.number, 1))
+    return replace(before, literal_bytes=before.literal_bytes + _UNIT_BYTES * literal.number)
+
+
+def argument_literal(text: str) -> Literal:
+    """Return what is known of a literal that is a whole argument."""
+    number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+    return Literal(len(text.strip("'\"").encode()), number, text.count("("))
