@@ -30,6 +30,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Requests": (
         *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "max_upload_bytes"),
+        *("max_batch_bytes", "batch_memory_bytes"),
         *("stream_buffer_bytes", "group_append_bytes", "idempotency_hours", "transaction_days"),
     ),
     "Caches": (

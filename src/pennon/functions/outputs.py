@@ -6,6 +6,8 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pennon.core.arrow_messages import check_schema_message
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -36,6 +38,7 @@ class Output:
 
         try:
             message = base64.b64decode(document["data_type"], validate=True)
+            check_schema_message(message)
             data_type = pa.ipc.read_schema(pa.py_buffer(message)).field(0).type
             return cls(str(document["struct_field"]), data_type, bool(document.get("nullable", True)))
         except (KeyError, TypeError, ValueError, AttributeError, OSError, pa.ArrowException) as error:

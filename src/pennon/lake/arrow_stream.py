@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableSchemaValidationError
 
-from pennon.lake.arrow_types import holds, without_views
+from pennon.lake.arrow_types import holds, text_bytes, without_views
 from pennon.lake.blobs import is_blob, with_nulls
 from pennon.lake.maps import is_listing, to_maps
+from pennon.lake.message_stream import ArrowLimits, MessageStream
 
 _PIECE_BYTES = 8 * 1024 * 1024
 
@@ -43,8 +43,6 @@ class _Joined(io.RawIOBase):
         self._head = memoryview(head)
         self._body = body
         self.has_content = bool(head)
-        #: Whether a read asked for more than there was.
-        self.fell_short = False
 
     def readable(self) -> bool:
         return True
@@ -55,9 +53,8 @@ class _Joined(io.RawIOBase):
             content, self._head = self._head[:size], self._head[size:]
             return content
         rest = self._body.read(size - len(self._head) if size >= 0 else -1)
-        joined = bytes(self._head) + rest
+        joined = bytes(self._head) + rest if self._head else rest
         self._head = memoryview(b"")
-        self.fell_short = self.fell_short or len(joined) < size
         return joined
 
 
@@ -65,23 +62,31 @@ class ArrowSource:
     """The batches of a request: all at once when they are few, else one after the other.
 
     Lance reads from a reader and turns whatever goes wrong in it into an error of its own; the original is kept in
-    ``failure``.
+    ``failure``. Use it as a context: at its end, the memory that it reserved is free again.
     """
 
-    def __init__(self, body: Body, small_bytes: int) -> None:
+    def __init__(self, body: Body, small_bytes: int, limits: ArrowLimits | None = None) -> None:
         self.failure: LanceNamespaceError | None = None
         self.rows = 0
         self._small_bytes = small_bytes
         head = body.read(small_bytes + 1)
         self._came_small = len(head) <= small_bytes
         self._file = _Joined(head, body)
-        self._reader = self._open(self._file)
+        self._messages = MessageStream(self._file, limits or ArrowLimits())
+        self._reader = self._open()
         #: What Lance is given: it stores views as what they are views of.
         self.schema: pa.Schema = without_views(self._reader.schema)
         fields = zip(self._reader.schema, self.schema, strict=True)
         self._mends = [list(_mends(given, stored)) for given, stored in fields]
+        self._views = [index for index, field in enumerate(self._reader.schema) if self.schema.field(index) != field]
         self._first: list[pa.RecordBatch] = []
         self._others = self._decoded()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._messages.memory.shrink(0)
 
     @cached_property
     def is_small(self) -> bool:
@@ -112,12 +117,12 @@ class ArrowSource:
         """Return the batches as a reader that Lance can pull from."""
         return pa.RecordBatchReader.from_batches(self.schema, self._guarded())
 
-    def _open(self, file: _Joined) -> Any:
+    def _open(self) -> Any:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         try:
-            return pa.ipc.open_stream(pa.PythonFile(file, mode="r"), options=options)
+            return pa.ipc.open_stream(pa.PythonFile(self._messages, mode="r"), options=options)
         except (pa.ArrowException, OSError, EOFError) as error:
-            raise (_corrupt() if file.has_content else _missing()) from error
+            raise (_corrupt() if self._file.has_content else _missing()) from error
         except (TypeError, ValueError) as error:  # raised by an extension type that has no values of the given type
             raise TableSchemaValidationError(f"The schema has an extension type that cannot be: {error}.") from error
 
@@ -129,8 +134,15 @@ class ArrowSource:
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in chain(self._first, self._others):
+        if self.is_small:
+            for batch in self._first:
+                yield from _pieces(self._mended(batch))
+            return
+        while (batch := self._first.pop(0) if self._first else next(self._others, None)) is not None:
             yield from _pieces(self._mended(batch))
+            batch = None  # before the next one is read
+            if not self._first:
+                self._messages.forget_batches()
 
     def _decoded(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -142,10 +154,12 @@ class ArrowSource:
                 break
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
+            self._messages.reserve(sum(text_bytes(batch.column(index)) for index in self._views))
             self.rows += batch.num_rows
             yield batch
+            batch = None  # before the next one is read
         # Arrow takes the end of the bytes for the end of the stream, and never looks at what follows the end marker.
-        if self._file.fell_short or self._file.read(1):
+        if self._messages.fell_short or self._file.read(1):
             raise _corrupt()
 
     def _mended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,7 +185,11 @@ def _mends(given: pa.Field, stored: pa.Field) -> Iterator[Callable[[pa.Array], p
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch: Lance makes one page of what it is given at once, and whoever reads a page holds all of it."""
-    rows = max(batch.num_rows * _PIECE_BYTES // max(batch.nbytes, 1), 1)
+    # Without dictionaries, which each piece refers to whole.
+    size = sum(
+        column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes for column in batch.columns
+    )
+    rows = max(batch.num_rows * _PIECE_BYTES // max(size, 1), 1)
     for start in range(0, max(batch.num_rows, 1), rows):
         yield batch.slice(start, rows)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from lance_namespace.errors import TableSchemaValidationError
 
@@ -37,6 +39,23 @@ def without_views(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
+def text_bytes(values: Any) -> int:
+    """Return how many bytes the texts of an array's views have together: many views may be of one text."""
+    if isinstance(values, pa.ExtensionArray):
+        return text_bytes(values.storage)
+    if isinstance(values, pa.DictionaryArray):
+        return text_bytes(values.dictionary)
+    if not _is_view(values.type):
+        return sum(text_bytes(part) for part in _part_arrays(values))
+    content = values.buffers()[1]
+    if not len(values) or content is None:
+        return 0
+    lengths = np.frombuffer(content, dtype="<i4")[::4][values.offset : values.offset + len(values)]
+    if values.null_count:
+        lengths = lengths[values.is_valid().to_numpy(zero_copy_only=False)]
+    return int(lengths.sum(dtype=np.int64))
+
+
 def check_type(field: pa.Field) -> None:
     """Refuse a column that Lance could not write, or write but not read again."""
     if _depth(field.type) > _DEEPEST:
@@ -50,6 +69,15 @@ def check_type(field: pa.Field) -> None:
 
 def _parts(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.field(index).type for index in range(kind.num_fields)]
+
+
+def _part_arrays(values: Any) -> Iterator[Any]:
+    if pa.types.is_struct(values.type):
+        yield from (values.field(index) for index in range(values.type.num_fields))
+    elif pa.types.is_map(values.type):
+        yield from (values.keys, values.items)
+    elif _is_list(values.type) or pa.types.is_fixed_size_list(values.type):
+        yield values.values
 
 
 def _is_view(kind: pa.DataType) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pennon.lake.fills import Ledger
     from pennon.lake.history import History
     from pennon.lake.indexing import Indexer
+    from pennon.lake.message_stream import ArrowLimits
     from pennon.lake.places import Places
     from pennon.lake.query_pool import QueryPool
     from pennon.lake.removal import Removal
@@ -67,6 +68,7 @@ class House:
     writer: Writer
     indexer: Indexer
     uploads: Uploads
+    arrow_limits: ArrowLimits
     queue: Queue
     ledger: Ledger
     roster: Roster

@@ -146,7 +146,7 @@ class QueryOperations(Operations):
             "location": table.location,
             "storage_options": self.house.places.options or None,
             "branch": query.branch,
-            "version": handle.dataset.version,
+            "version": handle.version,
             "content": handle.content,
             "query": query.to_json(),
         }

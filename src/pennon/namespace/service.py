@@ -9,6 +9,7 @@ from lance_namespace import LanceNamespace
 from pennon.catalog import dropped_places, idempotency, open_database, transactions
 from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
+from pennon.core.memory_budget import MemoryBudget
 from pennon.core.settings import Settings, load_settings
 from pennon.jobs.queue import Queue
 from pennon.jobs.roster import Roster
@@ -19,6 +20,7 @@ from pennon.lake.discovery import Discovery
 from pennon.lake.fills import Ledger
 from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
+from pennon.lake.message_stream import ArrowLimits
 from pennon.lake.places import Places
 from pennon.lake.query_pool import QueryPool
 from pennon.lake.removal import Removal
@@ -145,6 +147,9 @@ def build_house(settings: Settings) -> House:
         writer=writer,
         indexer=Indexer(database, datasets, settings.index_threads),
         uploads=Uploads(database, writer),
+        arrow_limits=ArrowLimits(
+            settings.max_batch_bytes, settings.max_upload_bytes, MemoryBudget(settings.batch_memory_bytes)
+        ),
         queue=Queue(database, attempts=settings.job_attempts),
         ledger=Ledger(database),
         roster=Roster(database, settings.job_lease_seconds),

@@ -42,7 +42,8 @@ class Call:
         """Return the batches of the body."""
         if self.body is None:
             raise InvalidInputError(f"The body must be an Arrow stream ({STREAM_TYPE.decode()}).")
-        return ArrowSource(self.body, self.namespace.house.settings.group_append_bytes)
+        house = self.namespace.house
+        return ArrowSource(self.body, house.settings.group_append_bytes, house.arrow_limits)
 
     def request(self, model: type[BaseModel], **more: Any) -> Any:
         """Return what is stated as a model of the protocol."""
@@ -62,14 +63,16 @@ def create_table(call: Call) -> Any:
     if stated.get("storage_options"):
         raise InvalidInputError("storage_options cannot be set by a request; they are a setting of the server.")
     location = call.headers.get("x-lance-table-location")
-    return call.namespace.create_table_from(request, call.source(), location)
+    with call.source() as source:
+        return call.namespace.create_table_from(request, source, location)
 
 
 def insert_into_table(call: Call) -> Any:
     """Append or overwrite by the body, or take it in as a part of an upload."""
     if call.stated.get("upload_id") is not None:
         return extensions.add_part(call)
-    return call.namespace.insert_from(call.request(ln.InsertIntoTableRequest), call.source())
+    with call.source() as source:
+        return call.namespace.insert_from(call.request(ln.InsertIntoTableRequest), source)
 
 
 def merge_insert_into_table(call: Call) -> Any:
@@ -79,7 +82,8 @@ def merge_insert_into_table(call: Call) -> Any:
     milliseconds = call.headers.get("x-request-timeout-ms")
     if milliseconds and not stated.get("timeout"):
         stated["timeout"] = f"{milliseconds}ms"
-    return call.namespace.merge_from(call.request(ln.MergeInsertIntoTableRequest), call.source())
+    with call.source() as source:
+        return call.namespace.merge_from(call.request(ln.MergeInsertIntoTableRequest), source)
 
 
 def query_table(call: Call) -> Answer:
@@ -115,7 +119,8 @@ def analyze_table_query_plan(call: Call) -> str:
 def alter_table_add_columns(call: Call) -> Any:
     """Add columns: of an Arrow schema without values, or as the JSON body says."""
     if call.body is not None:
-        return call.namespace.add_empty_columns(call.identifier, call.source().schema, call.stated.get("branch"))
+        with call.source() as source:
+            return call.namespace.add_empty_columns(call.identifier, source.schema, call.stated.get("branch"))
     entries = call.stated.get("new_columns")
     if isinstance(entries, list) and "function" in call.stated:
         raise ln.UnsupportedOperationError("Columns bound to a function object are not offered; use virtual_column.")

@@ -61,7 +61,8 @@ def add_part(call: Call) -> Any:
     """Take in a part of an upload."""
     mode = parse_choice("mode", call.stated.get("mode"), ("append", "overwrite"))
     part_id = _text(call, "upload_part_id")
-    return call.namespace.add_part(call.identifier, _text(call, "upload_id"), part_id, call.source(), mode)
+    with call.source() as source:
+        return call.namespace.add_part(call.identifier, _text(call, "upload_id"), part_id, source, mode)
 
 
 def diff_branch(call: Call) -> Any:

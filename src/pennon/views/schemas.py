@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from lance_namespace.errors import TableSchemaValidationError
 
+from pennon.core.arrow_messages import check_schema_message
 from pennon.core.errors import suggest
 from pennon.views.definition import CHILD, SOURCE_ROW, Kind
 
@@ -21,6 +22,7 @@ def decode_schema(text: str) -> pa.Schema:
     """Return the Arrow schema that a request sends as base64 of an IPC message."""
     try:
         content = base64.b64decode(text, validate=True)
+        check_schema_message(content)
         schema = pa.ipc.read_schema(pa.py_buffer(content))
     except (binascii.Error, TypeError, ValueError, OSError, pa.ArrowException):
         raise TableSchemaValidationError("output_schema is not the base64 of an Arrow schema.") from None
