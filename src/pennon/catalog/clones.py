@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pennon.catalog import tables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pennon.catalog.database import Connection
     from pennon.catalog.tables import Table
 
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
 def insert(connection: Connection, clone_id: str, origin_id: str) -> None:
     """Record that a table reads the files of another; raises ``StillReferencedError`` when that one is gone."""
     connection.run("INSERT INTO clones (clone_id, origin_id) VALUES (?, ?)", clone_id, origin_id)
+
+
+def insert_bases(connection: Connection, clone_id: str, paths: Iterable[str]) -> None:
+    """Record the base paths that a table was cloned with: they stay its own, also when its origin is forgotten."""
+    for path in paths:
+        connection.run("INSERT INTO clone_bases (clone_id, path) VALUES (?, ?)", clone_id, path)
+
+
+def bases_of(connection: Connection, clone_id: str) -> list[str]:
+    """Return the base paths that a table was cloned with."""
+    return [row[0] for row in connection.all("SELECT path FROM clone_bases WHERE clone_id = ?", clone_id)]
 
 
 def delete(connection: Connection, clone_id: str) -> None:

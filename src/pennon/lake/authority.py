@@ -21,6 +21,7 @@ from lance_namespace.errors import (
 from pennon.catalog import StillReferencedError, UnclearOutcomeError, column_writes, tables, versions, write_note
 from pennon.catalog.versions import MAIN, Version
 from pennon.core.identifiers import format_identifier
+from pennon.lake.confinement import Confinement
 from pennon.lake.folder import is_storage_failure
 from pennon.lake.guarding import check_client_commit
 from pennon.lake.history import record, stored_versions
@@ -60,7 +61,8 @@ class CommitAuthority:
         self._database = database
         self._places = places
         self._history = history
-        self._inspector = Inspector(cache_bytes)
+        self.confinement = Confinement(database, places)
+        self._inspector = Inspector(self.confinement, cache_bytes)
 
     def commit(self, entries: Sequence[Entry], note: Note, *, by_client: bool = False) -> list[Version]:
         """Commit versions of one or several tables together: all of them, or none.

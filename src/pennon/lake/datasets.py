@@ -109,7 +109,8 @@ class Datasets:
         found = self._find(table, branch, version)
         handle = self._opened(table, found)
         if handle is None:
-            handle = Handle(_content(found), self._open(table, branch, found.version))
+            opened = self._open(table, branch, found.version)
+            handle = Handle(_content(found), self._authority.confinement.check_opened(table, opened))
             with self._lock:
                 self._handles[_key(table, found)] = handle
         return handle
@@ -157,7 +158,8 @@ class Datasets:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
         else:
             dataset = lance.dataset(table.location, storage_options=self._places.options or None, session=self.session)
-        return (dataset.checkout_version((branch, None)) if branch else dataset), committer
+        found = dataset.checkout_version((branch, None)) if branch else dataset
+        return self._authority.confinement.check_opened(table, found), committer
 
     def keep_for_writing(self, branch: str, dataset: Any, committer: TableCommitter) -> None:
         """Keep the dataset of a branch after a write that succeeded: the next one starts where it has got to."""

@@ -5,9 +5,10 @@ Only the fields named here are declared; protobuf skips the others, so manifests
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
@@ -17,6 +18,14 @@ _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 #: No catalog counts further.
 _LATEST_MILLIS = 2**63 - 1
+
+#: A file of a folder that the table's layout fixes. Joined by line breaks, many names are searched at once.
+_NO_FILE_NAME = re.compile(r"[/\\\x00-\x09\x0b-\x1f\x7f]|^\.{0,2}$", re.MULTILINE)
+#: As deep as columns may be nested.
+_DEEPEST_FIELD = 64
+_BLOB_KEY, _EXTENSION_KEY = "lance-encoding:blob", "ARROW:extension:name"
+_BYTES = frozenset({"binary", "large_binary"})
+_V2_PARTS = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))
 
 #: Deletion files, stable row ids, the second file format, configuration, several bases, no transaction files.
 READABLE_FLAGS = 0b111111
@@ -61,6 +70,13 @@ class Manifest:
     operation: str | None
     #: The highest fragment and row ids ever given: they only grow, and stay the same where no rows are added.
     counters: tuple[int, int] = (0, 0)
+    #: Where else files of the version are: the tables that a clone or a branch was made from.
+    bases: tuple[str, ...] = ()
+    #: Whether files of other bases are part of the version.
+    has_base_files: bool = False
+    field_ids: frozenset[int] = frozenset()
+    #: The ids of the fields that hold blobs, each with what they are labelled as.
+    blob_fields: Mapping[int, str] = field(default_factory=dict)
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -78,24 +94,20 @@ def _declare(holder: Any, name: str, fields: Sequence[tuple[str, int, Any, bool,
         )
 
 
-def _build_messages() -> tuple[type[message.Message], type[message.Message]]:
-    file = descriptor_pb2.FileDescriptorProto(name="pennon/manifest.proto", package="pennon", syntax="proto2")
-    number, text, nested, blob = (
-        _FIELD.TYPE_UINT64,
-        _FIELD.TYPE_STRING,
-        _FIELD.TYPE_MESSAGE,
-        _FIELD.TYPE_BYTES,
-    )
+def _declare_parts(file: Any, number: Any, text: Any, nested: Any, blob: Any) -> None:
+    """Declare the messages that a manifest is made of."""
+    signed = _FIELD.TYPE_INT32
     _declare(
         file,
         "DataFile",
         [
             ("path", 1, text, False, None),
-            ("fields", 2, _FIELD.TYPE_INT32, True, None),
+            ("fields", 2, signed, True, None),
             ("base_id", 7, number, False, None),
         ],
     )
     _declare(file, "DeletionFile", [("num_deleted_rows", 4, number, False, None)])
+    _declare(file, "Overlay", [("data_file", 1, nested, False, ".pennon.DataFile")])
     _declare(
         file,
         "Fragment",
@@ -103,20 +115,53 @@ def _build_messages() -> tuple[type[message.Message], type[message.Message]]:
             ("id", 1, number, False, None),
             ("files", 2, nested, True, ".pennon.DataFile"),
             ("deletion_file", 3, nested, False, ".pennon.DeletionFile"),
+            # Row ids and versions in files of their own.
+            *((f"external_{position}", position, blob, False, None) for position in (6, 8, 10)),
+            ("overlays", 11, nested, True, ".pennon.Overlay"),
         ],
     )
+    _declare(file, "Entry", [("key", 1, text, False, None), ("value", 2, blob, False, None)])
+    _declare(
+        file,
+        "Field",
+        [
+            ("name", 2, text, False, None),
+            ("id", 3, signed, False, None),
+            ("parent_id", 4, signed, False, None),
+            ("logical_type", 5, text, False, None),
+            ("metadata", 10, nested, True, ".pennon.Entry"),
+        ],
+    )
+    _declare(file, "Base", [("path", 4, text, False, None)])
+    _declare(file, "IndexFile", [("path", 1, text, False, None)])
+    _declare(file, "Index", [("files", 10, nested, True, ".pennon.IndexFile")])
+    _declare(file, "IndexSection", [("indices", 1, nested, True, ".pennon.Index")])
     _declare(file, "Time", [("seconds", 1, number, False, None), ("nanos", 2, number, False, None)])
+
+
+def _build_messages() -> list[type[message.Message]]:
+    file = descriptor_pb2.FileDescriptorProto(name="pennon/manifest.proto", package="pennon", syntax="proto2")
+    number, text, nested, blob = (
+        _FIELD.TYPE_UINT64,
+        _FIELD.TYPE_STRING,
+        _FIELD.TYPE_MESSAGE,
+        _FIELD.TYPE_BYTES,
+    )
+    _declare_parts(file, number, text, nested, blob)
     _declare(
         file,
         "Manifest",
         [
+            ("fields", 1, nested, True, ".pennon.Field"),
             ("fragments", 2, nested, True, ".pennon.Fragment"),
             ("version", 3, number, False, None),
+            ("index_section", 6, number, False, None),
             ("timestamp", 7, nested, False, ".pennon.Time"),
             ("reader_feature_flags", 9, number, False, None),
             ("max_fragment_id", 11, number, False, None),
             ("transaction_file", 12, text, False, None),
             ("next_row_id", 14, number, False, None),
+            ("base_paths", 18, nested, True, ".pennon.Base"),
             ("branch", 20, text, False, None),
             ("transaction_section", 21, number, False, None),
         ],
@@ -125,12 +170,11 @@ def _build_messages() -> tuple[type[message.Message], type[message.Message]]:
     _declare(file, "Transaction", operations)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    described = [pool.FindMessageTypeByName(f"pennon.{name}") for name in ("Manifest", "Transaction")]
-    manifest, transaction = (message_factory.GetMessageClass(descriptor) for descriptor in described)
-    return manifest, transaction
+    names = ("Manifest", "Transaction", "IndexSection")
+    return [message_factory.GetMessageClass(pool.FindMessageTypeByName(f"pennon.{name}")) for name in names]
 
 
-_ManifestMessage, _TransactionMessage = _build_messages()
+_ManifestMessage, _TransactionMessage, _IndexMessage = _build_messages()
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -141,23 +185,39 @@ def parse_manifest(content: bytes) -> Manifest:
     if magic != _MAGIC:
         raise BadManifestError("it does not end as a Lance file does")
     parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
+    if parsed.HasField("index_section"):
+        _check_index_files(_read_section(content, parsed.index_section, _IndexMessage, "list of indices"))
+    return _manifest(parsed, _inline_operation(content, parsed))
+
+
+def parse_opened(content: bytes) -> Manifest:
+    """Read the message of a manifest that is open; raises ``BadManifestError`` for one that cannot be read safely."""
+    return _manifest(_parse(content, _ManifestMessage, "manifest"), None)
+
+
+def _manifest(parsed: Any, operation: str | None) -> Manifest:
     if not parsed.version:
         raise BadManifestError("it names no version")
     timestamp_millis = parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000
     if timestamp_millis > _LATEST_MILLIS:
         raise BadManifestError("it is of no time that there can be")
+    files = [file for fragment in parsed.fragments for file in fragment.files]
+    own = frozenset(file.path for file in files if not file.HasField("base_id"))
+    _check_files(parsed, files)
     return Manifest(
         version=parsed.version,
         branch=parsed.branch,
         timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
         fragment_ids=frozenset(fragment.id for fragment in parsed.fragments),
-        data_files=frozenset(
-            file.path for fragment in parsed.fragments for file in fragment.files if not file.HasField("base_id")
-        ),
+        data_files=own,
         transaction_file=parsed.transaction_file,
-        operation=_inline_operation(content, parsed),
+        operation=operation,
         counters=(parsed.max_fragment_id, parsed.next_row_id),
+        bases=tuple(_lines([base.path]) for base in parsed.base_paths),
+        has_base_files=any(file.HasField("base_id") for file in files) if parsed.base_paths else False,
+        field_ids=frozenset(one.id for one in parsed.fields),
+        blob_fields=_blob_fields(parsed.fields),
     )
 
 
@@ -167,6 +227,59 @@ def read_fragments(content: bytes) -> Sequence[Any]:
     parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
     fragments: Sequence[Any] = parsed.fragments
     return fragments
+
+
+def _check_files(parsed: Any, files: Sequence[Any]) -> None:
+    """Refuse a manifest that names a file anywhere but in the folder of its kind."""
+    overlays = [overlay.data_file.path for fragment in parsed.fragments for overlay in fragment.overlays]
+    if _NO_FILE_NAME.search(_lines([*(file.path for file in files), *overlays, parsed.transaction_file or "none"])):
+        raise BadManifestError("it names a file that is not in the table's own folders")
+    if any(fragment.external_6 or fragment.external_8 or fragment.external_10 for fragment in parsed.fragments):
+        raise BadManifestError("it keeps row ids in files of their own, which no reader here can read")
+
+
+def _lines(names: Sequence[Any]) -> str:
+    """Return names as lines of text; protobuf gives bytes for what is not text."""
+    try:
+        return "\n".join(names)
+    except TypeError:
+        raise BadManifestError("it has a name that is not text") from None
+
+
+def _check_index_files(section: Any) -> None:
+    if _NO_FILE_NAME.search(_lines([file.path for index in section.indices for file in index.files] or ["none"])):
+        raise BadManifestError("it names a file of an index that is not in the index's folder")
+
+
+def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:
+    """Return which fields hold blobs; refuse labels on other types, and fields that are not a tree of bounded depth."""
+    depths: dict[int, int] = {-1: 0}
+    labels: dict[int, str] = {}
+    for one in fields:
+        depth = depths.get(one.parent_id)
+        if depth is None or one.id in depths or depth >= _DEEPEST_FIELD:
+            raise BadManifestError(f"its field {one.name!r} has no place among the others, or one too deep")
+        depths[one.id] = depth + 1
+        _lines([one.name, one.logical_type, *(entry.key for entry in one.metadata)])
+        label = _label_of({entry.key: entry.value for entry in one.metadata}) if one.metadata else ""
+        if label:
+            labels[one.id] = label
+    for one in fields if labels else ():
+        parts = [(part.name, part.logical_type) for part in fields if part.parent_id == one.id]
+        if one.id in labels and not _is_blob_type(labels[one.id], one.logical_type, parts):
+            raise BadManifestError(f"its field {one.name!r} is labelled as blobs, but holds other values")
+    return labels
+
+
+def _label_of(metadata: Mapping[str, bytes]) -> str:
+    extension = metadata.get(_EXTENSION_KEY, b"").decode(errors="replace")
+    return extension if extension.startswith("lance.blob") else _BLOB_KEY if _BLOB_KEY in metadata else ""
+
+
+def _is_blob_type(label: str, kind: str, parts: Sequence[tuple[str, str]]) -> bool:
+    if label == _BLOB_KEY:
+        return kind in _BYTES
+    return kind == "struct" and len(parts) in {2, 4} and tuple(parts) == _V2_PARTS[: len(parts)]
 
 
 def parse_operation(content: bytes) -> str | None:
@@ -197,9 +310,13 @@ def _read_section(content: bytes, position: int, kind: type[message.Message], na
     start = position + _LENGTH.size
     if start + length > end:
         raise BadManifestError(f"its {name} is cut off")
+    return _parse(content[start : start + length], kind, name)
+
+
+def _parse(content: bytes, kind: type[message.Message], name: str) -> message.Message:
     parsed = kind()
     try:
-        parsed.ParseFromString(content[start : start + length])
+        parsed.ParseFromString(content)
     except (message.DecodeError, ValueError) as error:
         raise BadManifestError(f"its {name} cannot be decoded") from error
     return parsed

@@ -27,6 +27,7 @@ from pennon.lake.publishing import digest_of
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
+    from pennon.lake.confinement import Confinement
     from pennon.lake.folder import Folder
 
 #: Files looked for when a manifest names data the version before it did not have.
@@ -79,7 +80,8 @@ def staged_name(table: Table, folder: Folder, proposal: Proposal) -> str:
 class Inspector:
     """Reads staged manifests and compares them with the version they follow."""
 
-    def __init__(self, cache_bytes: int) -> None:
+    def __init__(self, confinement: Confinement, cache_bytes: int) -> None:
+        self._confinement = confinement
         self._lock = Lock()
         # Of each branch the newest only: no commit is ever compared with an older one.
         self._seen: LRUCache[tuple[str, str], tuple[str, Manifest]] = LRUCache(
@@ -98,6 +100,9 @@ class Inspector:
         _check_tag(folder, path, proposal, len(content))
         manifest = _check_content(content, proposal.version, branch)
         column_write = None
+        if manifest.bases:
+            bases = self._manifest_of(folder, latest).bases if latest is not None else ()
+            self._confinement.check_staged(table, manifest, bases)
         if latest is not None and latest.version + 1 == proposal.version:
             before = self._manifest_of(folder, latest)
             self._check_lineage(folder, branch, manifest, before)
@@ -130,6 +135,7 @@ class Inspector:
         earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
         names no file: it is known by the ids that were given so far, unless both tables have given the same.
         """
+        _check_labels(manifest, before)
         home = branch_folder(branch)
         unknown = sorted(manifest.data_files - before.data_files)
         probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
@@ -195,6 +201,18 @@ def _column_write(
     if found is None or manifest.operation is not None:
         return found
     return find_column_write(content, manifest, before, operation_of(folder, branch, manifest))
+
+
+def _check_labels(manifest: Manifest, before: Manifest) -> None:
+    """Refuse to make blobs of values that were written as something else, or the other way round."""
+    keeps_files = manifest.data_files & before.data_files or (manifest.has_base_files and before.has_base_files)
+    if keeps_files and manifest.blob_fields != before.blob_fields:
+        common = manifest.field_ids & before.field_ids
+        if any(manifest.blob_fields.get(number) != before.blob_fields.get(number) for number in common):
+            raise InvalidInputError(
+                "The staged manifest makes blobs of a field that held other values, or other values of one that held "
+                "blobs; write a new column instead."
+            )
 
 
 def operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:

@@ -25,6 +25,7 @@ from pennon.lake.field_paths import find_field
 from pennon.lake.layout import check_branch
 from pennon.lake.links import link
 from pennon.lake.problems import typed_errors
+from pennon.lake.snapshots import bases_of
 from pennon.namespace.base import note_of
 from pennon.namespace.branches import BranchOperations
 from pennon.namespace.queries import Answer, Hold
@@ -94,6 +95,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
             self._insert(connection, table)
             if shallow:
                 clones.insert(connection, table.id, origin.id)
+                clones.insert_bases(connection, table.id, {origin.location, *bases_of(dataset)})
             for stored in self._versions_on_storage(table):
                 versions.insert(connection, stored)
             tables.mark_written(connection, table.id)

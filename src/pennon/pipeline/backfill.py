@@ -16,7 +16,7 @@ from pennon.jobs.queue import LeaseLostError, StopRequestedError
 from pennon.lake.feature_columns import FeatureColumn, find_feature_column
 from pennon.lake.layout import branch_folder
 from pennon.lake.planning import Mode, Unit, known_to, plan_units, summarise
-from pennon.lake.snapshots import Snapshot
+from pennon.lake.snapshots import Snapshot, bases_of
 from pennon.lake.spans import count_rows
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.checkpoints import Checkpoints, checkpoint_path
@@ -115,7 +115,8 @@ class Backfill:
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
         checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
         open_committer = partial(FillCommitter, self._tools, self._lease, table, column, dataset, states)
-        source = Snapshot(table.location, self._tools.places.options, self._job.branch, dataset.version)
+        options = self._tools.places.options
+        source = Snapshot(table.location, options, self._job.branch, dataset.version, bases_of(dataset))
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
 

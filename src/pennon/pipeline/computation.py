@@ -9,7 +9,7 @@ from pennon.catalog.column_errors import SOURCE, ColumnError
 from pennon.core.clock import now_millis
 from pennon.functions.envelope import Envelope, read_envelope
 from pennon.functions.policy import ErrorPolicy
-from pennon.lake.snapshots import Snapshot
+from pennon.lake.snapshots import Snapshot, bases_of
 from pennon.lake.virtual_columns import read_function
 from pennon.pipeline.counting import Counts, Ids, unpack_ids
 from pennon.pipeline.derivation import Derivation, Recipe
@@ -287,7 +287,8 @@ class Computation:
 
     def _source(self) -> Snapshot:
         read = self._plan.reads[0]
-        return Snapshot(read.table.location, self._tools.places.options, "", read.dataset.version)
+        options = self._tools.places.options
+        return Snapshot(read.table.location, options, "", read.dataset.version, bases_of(read.dataset))
 
     def _target(self) -> Snapshot:
         return Snapshot(self._plan.table.location, self._tools.places.options, "", self._view.version)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pennon.lake.field_paths import split_path
-from pennon.lake.snapshots import Snapshot
+from pennon.lake.snapshots import Snapshot, bases_of
 from pennon.pipeline.derivation import guarded
 from pennon.pipeline.filling import Meter, forget_peak
 from pennon.pipeline.tasks import ANSWERS, run_frame
@@ -113,7 +113,7 @@ def start_statement(
 
 def _show(spark: Any, plan: RefreshPlan, source: Read, options: dict[str, str]) -> None:
     """Make the version of a source known by the name that the statement has for it."""
-    snapshot = Snapshot(source.table.location, options, "", source.dataset.version)
+    snapshot = Snapshot(source.table.location, options, "", source.dataset.version, bases_of(source.dataset))
     names = list(dict.fromkeys(split_path(path)[0] for path in source.source.columns))
     by_row = plan.definition.is_incremental
     ids = plan.changes.present if plan.mode == "incremental" else None
