@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Any, LiteralString, Protocol, TypeVar
 
 from lance_namespace.errors import ServiceUnavailableError
@@ -26,6 +27,9 @@ class UnclearOutcomeError(ServiceUnavailableError):
 
 class Connection(Protocol):
     """A connection inside a transaction; statements are written with ``?`` for their parameters."""
+
+    #: The storage root that stored locations are relative to; empty where only stored locations matter.
+    root: str
 
     def one(self, sql: LiteralString, *parameters: object) -> Row | None:
         """Return the first row, if any."""
@@ -49,6 +53,11 @@ class Database(Protocol):
     dialect: str
     #: Reads take microseconds and never wait for a network: they may run on the event loop.
     embedded: bool
+    #: The file of an embedded catalog.
+    file: Path | None
+
+    def instance(self) -> str:
+        """Return what tells this database from a copy of it: a copied file or a restored dump has another."""
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run work that only reads; each of its statements sees all that was committed before it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pennon.catalog.locations import to_stored
 from pennon.core.clock import now_millis
 
 if TYPE_CHECKING:
@@ -15,14 +16,15 @@ def add(connection: Connection, location: str) -> None:
     connection.run(
         "INSERT INTO dropped_places (location, dropped_at) VALUES (?, ?) "
         "ON CONFLICT (location) DO UPDATE SET dropped_at = excluded.dropped_at",
-        location,
+        to_stored(connection, location),
         now_millis(),
     )
 
 
 def holds(connection: Connection, location: str) -> bool:
     """Tell whether a table was dropped from a place."""
-    return connection.one("SELECT 1 FROM dropped_places WHERE location = ?", location) is not None
+    stored = to_stored(connection, location)
+    return connection.one("SELECT 1 FROM dropped_places WHERE location = ?", stored) is not None
 
 
 def forget_before(connection: Connection, millis: int) -> None:

@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from pennon.catalog.database import Database
 
 
-def open_database(url: str, *, pool_size: int = 16) -> Database:
-    """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only when it is needed."""
+def open_database(url: str, *, pool_size: int = 16, root: str = "") -> Database:
+    """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only when it is needed.
+
+    With a storage root, the locations of tables are given and taken in full.
+    """
     path = url.removeprefix("sqlite:///")
     if path != url and path not in {"", ":memory:"}:
         from pennon.catalog.sqlite import SqliteDatabase
 
-        return SqliteDatabase(Path(unquote(path)))
+        return SqliteDatabase(Path(unquote(path)), root=root)
     if urlsplit(url).scheme in {"postgresql", "postgres"}:
         from pennon.catalog.postgres import PostgresDatabase
 
-        return PostgresDatabase(url, pool_size=pool_size)
+        return PostgresDatabase(url, pool_size=pool_size, root=root)
     raise InvalidInputError("The database must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -46,8 +47,9 @@ def _translate(sql: str) -> LiteralString:
 class PostgresConnection:
     """A pooled connection for the time of one piece of work."""
 
-    def __init__(self, raw: psycopg.Connection[Row]) -> None:
+    def __init__(self, raw: psycopg.Connection[Row], root: str = "") -> None:
         self._raw = raw
+        self.root = root
 
     def one(self, sql: LiteralString, *parameters: object) -> Row | None:
         return self._execute(sql, parameters).fetchone()
@@ -140,9 +142,11 @@ class PostgresDatabase:
 
     dialect = "postgresql"
     embedded = False
+    file: Path | None = None
 
-    def __init__(self, url: str, *, pool_size: int) -> None:
+    def __init__(self, url: str, *, pool_size: int, root: str = "") -> None:
         self._url = url
+        self._root = root
         self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
             url,
             min_size=1,
@@ -161,11 +165,21 @@ class PostgresDatabase:
             self._pool.close()
             raise _no_answer() from error
 
+    def instance(self) -> str:
+        # A dump that is restored gets another database; a standby that takes over is the same one.
+        row = self.read(
+            lambda connection: connection.one(
+                "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) "
+                "FROM pg_control_system()"
+            )
+        )
+        return "postgresql:" + "/".join(map(str, row or ()))
+
     def read(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(_ATTEMPTS):
             try:
                 with self._connection() as connection:
-                    return work(PostgresConnection(connection))
+                    return work(PostgresConnection(connection, self._root))
             except _ConnectionLostError as error:
                 _pause(attempt, error)
         raise AssertionError("unreachable")
@@ -184,7 +198,7 @@ class PostgresDatabase:
             worked = False
             try:
                 with self._connection() as connection, connection.transaction():
-                    result = work(PostgresConnection(connection))
+                    result = work(PostgresConnection(connection, self._root))
                     worked = True
             except _ConnectionLostError as error:
                 if worked:

@@ -54,7 +54,8 @@ _UNABLE = {
 class SqliteConnection:
     """One SQLite connection, used by one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: str = "") -> None:
+        self.root = root
         self._raw = sqlite3.connect(
             path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
         )
@@ -121,9 +122,11 @@ class SqliteDatabase:
     dialect = "sqlite"
     embedded = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, root: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        self._root = root
+        self.file: Path | None = path
         self._locks = path.parent / "locks"
         #: Connections that nobody reads through at the moment. Not one a thread: Lance calls back on threads that are
         #: new to Python each time, and would leave a connection behind with every commit.
@@ -145,6 +148,10 @@ class SqliteDatabase:
             self._own = self._connect()  # fails here, not in the writer, when the file cannot be opened
         self._writer = threading.Thread(target=self._write_forever, name="pennon-catalog-writer", daemon=True)
         self._writer.start()
+
+    def instance(self) -> str:
+        # A copy never has the inode of its original while both are there; a file that is moved keeps it.
+        return f"sqlite:{self._path.stat().st_ino}"
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         try:
@@ -255,7 +262,7 @@ class SqliteDatabase:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _connect(self) -> SqliteConnection:
-        connection = SqliteConnection(self._path)
+        connection = SqliteConnection(self._path, self._root)
         with self._opening:
             self._open.append(connection)
         return connection

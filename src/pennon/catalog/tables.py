@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, LiteralString
 
+from pennon.catalog.locations import from_stored, is_absolute, to_stored
 from pennon.catalog.properties import Properties, dump_properties, load_properties
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
@@ -47,12 +48,16 @@ _SELECT: LiteralString = (
 )
 
 
-def _table(row: Row) -> Table:
+#: What locations on object stores look like.
+_URI = "%://%"
+
+
+def _table(connection: Connection, row: Row) -> Table:
     return Table(
         id=row[0],
         namespace=identifier_of(row[1]),
         name=row[2],
-        location=row[3],
+        location=from_stored(connection, row[3]),
         origin=row[4],
         managed=bool(row[5]),
         declared=bool(row[6]),
@@ -68,7 +73,7 @@ def find(connection: Connection, identifier: Sequence[str]) -> Table | None:
         key_of(identifier[:-1]),
         identifier[-1],
     )
-    return _table(row) if row else None
+    return _table(connection, row) if row else None
 
 
 def find_by_id(connection: Connection, table_id: str) -> Table | None:
@@ -77,16 +82,16 @@ def find_by_id(connection: Connection, table_id: str) -> Table | None:
         _SELECT + "WHERE id = ?",
         table_id,
     )
-    return _table(row) if row else None
+    return _table(connection, row) if row else None
 
 
 def find_by_location(connection: Connection, location: str) -> Table | None:
     """Return the table that owns a location."""
     row = connection.one(
         _SELECT + "WHERE location = ?",
-        location,
+        to_stored(connection, location),
     )
-    return _table(row) if row else None
+    return _table(connection, row) if row else None
 
 
 def find_overlapping(connection: Connection, location: str) -> Table | None:
@@ -102,8 +107,12 @@ def find_overlapping(connection: Connection, location: str) -> Table | None:
 
 def find_inside(connection: Connection, location: str) -> Table | None:
     """Return a table whose location lies in this one."""
-    row = connection.one(_SELECT + "WHERE location > ? AND location < ? LIMIT 1", location + "/", location + "0")
-    return _table(row) if row else None
+    stored = to_stored(connection, location)
+    row = connection.one(_SELECT + "WHERE location > ? AND location < ? LIMIT 1", stored + "/", stored + "0")
+    if row is None and f"{connection.root}/".startswith(location + "/"):  # then so does every table of the root
+        relative: LiteralString = "WHERE (location < '/' OR location >= '0') AND location NOT LIKE ? LIMIT 1"
+        row = connection.one(_SELECT + relative, _URI)
+    return _table(connection, row) if row else None
 
 
 def insert(connection: Connection, table: Table) -> bool:
@@ -117,7 +126,7 @@ def insert(connection: Connection, table: Table) -> bool:
         table.id,
         key_of(table.namespace),
         table.name,
-        table.location,
+        to_stored(connection, table.location),
         table.origin,
         int(table.managed),
         int(table.declared),
@@ -224,9 +233,20 @@ def all_below(connection: Connection, namespace: Sequence[str]) -> list[Table]:
         low,
         high,
     )
-    return [_table(row) for row in rows]
+    return [_table(connection, row) for row in rows]
 
 
 def in_namespace(connection: Connection, namespace: Sequence[str]) -> list[Table]:
     """Return every table directly in a namespace."""
-    return [_table(row) for row in connection.all(_SELECT + "WHERE namespace = ?", key_of(namespace))]
+    return [_table(connection, row) for row in connection.all(_SELECT + "WHERE namespace = ?", key_of(namespace))]
+
+
+def outside_root(connection: Connection) -> list[Table]:
+    """Return the tables that do not lie in the storage root."""
+    rows = connection.all(_SELECT + "WHERE (location >= '/' AND location < '0') OR location LIKE ?", _URI)
+    return [_table(connection, row) for row in rows if is_absolute(row[3])]
+
+
+def relocate(connection: Connection, table_id: str, location: str) -> None:
+    """Record that a table lies at another location."""
+    connection.run("UPDATE tables SET location = ? WHERE id = ?", to_stored(connection, location), table_id)

@@ -146,9 +146,23 @@ def settle(connection: Connection, version: Version) -> None:
     )
 
 
-def withdraw(connection: Connection, version: Version) -> None:
-    """Remove a version whose manifest is nowhere to be found, unless it was settled or replaced since it was read."""
+def correct(connection: Connection, version: Version) -> None:
+    """Record what is in place for a version whose record told of something else."""
     connection.run(
+        "UPDATE versions SET pending = 0, e_tag = ?, size = ?, digest = ? "
+        "WHERE table_id = ? AND branch = ? AND version = ?",
+        version.e_tag,
+        version.size,
+        version.digest,
+        version.table_id,
+        version.branch,
+        version.version,
+    )
+
+
+def withdraw(connection: Connection, version: Version) -> bool:
+    """Remove a version whose manifest is nowhere to be found, unless it was settled or replaced since it was read."""
+    removed = connection.run(
         "DELETE FROM versions WHERE table_id = ? AND branch = ? AND version = ? AND pending = ? AND digest = ?",
         version.table_id,
         version.branch,
@@ -156,6 +170,7 @@ def withdraw(connection: Connection, version: Version) -> None:
         int(version.pending),
         version.digest,
     )
+    return removed == 1
 
 
 def delete_numbers(connection: Connection, table_id: str, branch: str, numbers: Iterable[int]) -> int:

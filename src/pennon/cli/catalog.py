@@ -53,13 +53,13 @@ def why_unreachable(url: str) -> str | None:
 
 
 @contextmanager
-def open_database_of(settings: Settings) -> Iterator[Database]:
-    """Open the database that settings name, whatever its schema."""
+def open_database_of(settings: Settings, *, root: str = "") -> Iterator[Database]:
+    """Open the database that settings name, whatever its schema; with a storage root, locations are full ones."""
     reason = why_unreachable(settings.database_url)
     if reason is not None:
         place = place_of(settings.database_url)
         raise CommandError(f"{place}: {reason}. Start the database, or correct --database.", Exit.UNREACHABLE)
-    database = open_database(settings.database_url, pool_size=1)
+    database = open_database(settings.database_url, pool_size=1, root=root)
     try:
         yield database
     finally:
@@ -76,14 +76,14 @@ def require_catalog(settings: Settings) -> None:
 
 
 @contextmanager
-def open_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
+def open_catalog(settings: Settings, *, create: bool = False, root: str = "") -> Iterator[Database]:
     """Open the catalog that settings name, with the schema this Pennon works with.
 
     One that is not there is an error unless it is to be created.
     """
     if not create:
         require_catalog(settings)
-    with open_database_of(settings) as database:
+    with open_database_of(settings, root=root) as database:
         _require_current(database, create=create)
         yield database
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from lance_namespace.errors import LanceNamespaceError
@@ -21,15 +21,17 @@ from rich.table import Table
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import latest_version, schema_version
-from pennon.cli.catalog import is_missing, place_of, why_unreachable
+from pennon.cli.catalog import is_missing, open_catalog, place_of, why_unreachable
 from pennon.cli.options import PLACE_SETTINGS, with_settings
-from pennon.cli.output import Form, FormOption, show
+from pennon.cli.output import Form, FormOption, note, show
 from pennon.core.clock import now_millis
+from pennon.core.identifiers import format_identifier
 from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.lake.folder import Folder, StoredFile
+    from pennon.lake.places import Places
 
 Status = Literal["OK", "WARN", "FAIL"]
 
@@ -41,6 +43,7 @@ _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zst
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
 _SKEW_SECONDS = 5.0
 _LONGEST_REASON = 240
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,24 @@ def check_keys(patient: Patient) -> Check:
     return Check("Keys", "FAIL", f"none: the server refuses to listen on {settings.host}", create)
 
 
+def check_ownership(patient: Patient) -> Check:
+    """Look whether the storage root, and every managed table, is this catalog's to write."""
+    from pennon.lake.ownership import Ownership
+
+    if patient.database is None or schema_version(patient.database) != latest_version():
+        return Check("Ownership", "OK", "not looked at: the catalog is not there yet, or has another schema")
+    ownership = Ownership(patient.database, _places(patient.settings))
+    refusal = ownership.look(claim=False)
+    if refusal is not None:
+        return Check("Ownership", "FAIL", f"{refusal} The server writes nothing", "pennon doctor --adopt")
+    strayed = [format_identifier(table.identifier) for table in ownership.strayed()]
+    if strayed:
+        named = ", ".join(strayed[:_MOST_NAMED]) + (", …" if len(strayed) > _MOST_NAMED else "")
+        detail = f"{len(strayed)} tables lie outside the storage root and are not written: {named}"
+        return Check("Ownership", "FAIL", detail, "pennon doctor --adopt, or allow their prefix in allowed_locations")
+    return Check("Ownership", "OK", "the storage root is this catalog's to write")
+
+
 CHECKS: tuple[Callable[[Patient], Check], ...] = (
     check_python,
     check_packages,
@@ -199,19 +220,42 @@ CHECKS: tuple[Callable[[Patient], Check], ...] = (
     check_spark,
     check_database,
     check_storage,
+    check_ownership,
     check_port,
     check_clock,
     check_keys,
 )
 
 
-@with_settings("host", "port", *PLACE_SETTINGS, "insecure", directory="option")
-def doctor(settings: Settings, output: FormOption = Form.TABLE) -> None:
+@with_settings("host", "port", *PLACE_SETTINGS, "allowed_locations", "insecure", directory="option")
+def doctor(
+    settings: Settings,
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="First take the storage root over for this catalog, which gets an id of its own."),
+    ] = False,
+    output: FormOption = Form.TABLE,
+) -> None:
     """Check that this machine has what a server with these settings needs; the exit code is 1 when it has not."""
+    if adopt:
+        _adopt(settings)
     found = examine(settings)
     show(output, [asdict(check) for check in found], _layout(found))
     if any(check.status == "FAIL" for check in found):
         raise typer.Exit(1)
+
+
+def _adopt(settings: Settings) -> None:
+    """Take the storage root over for this catalog."""
+    from pennon.lake.ownership import Ownership
+
+    with open_catalog(settings, root=_places(settings).root_location) as database:
+        done = Ownership(database, _places(settings)).adopt()
+    note(f"The storage root is this catalog's now; its id is {done.catalog_id}.")
+    if done.relocated:
+        note(f"Found in the root: {', '.join(done.relocated)}.")
+    if done.outside:
+        note(f"Still outside the root, and not written: {', '.join(done.outside)}.")
 
 
 def examine(settings: Settings, checks: Sequence[Callable[[Patient], Check]] = CHECKS) -> list[Check]:
@@ -242,15 +286,26 @@ def _admit(settings: Settings) -> Patient:
         trouble = why_unreachable(settings.database_url)
         if trouble is not None:
             return Patient(settings, trouble=trouble)
-        return Patient(settings, open_database(settings.database_url, pool_size=1))
+        return Patient(settings, open_database(settings.database_url, pool_size=1, root=_root_location(settings)))
     except Exception as error:  # noqa: BLE001 (each driver has errors of its own)
         return Patient(settings, trouble=_reason(error))
 
 
 def _root(settings: Settings) -> Folder:
+    return _places(settings).root
+
+
+def _root_location(settings: Settings) -> str:
+    try:
+        return _places(settings).root_location
+    except LanceNamespaceError:
+        return ""  # the check of the storage tells what is wrong with it
+
+
+def _places(settings: Settings) -> Places:
     from pennon.lake.places import Places
 
-    return Places(settings.root_url, settings.storage_options).root
+    return Places(settings.root_url, settings.storage_options, allowed_locations=settings.allowed_locations)
 
 
 @contextlib.contextmanager

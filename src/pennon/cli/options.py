@@ -26,7 +26,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Address": ("host", "port", "processes", "insecure", "keep_alive_seconds", "stall_seconds", "shutdown_seconds"),
     "Catalog and storage": (
         *("database", "database_pool_size", "root", "storage_options", "vend_credentials", "allowed_locations"),
-        *("manage_registered", "recreate_apart", "discover", "discover_seconds"),
+        *("manage_registered", "recreate_apart", "durable_writes", "discover", "discover_seconds"),
     ),
     "Requests": (
         *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "max_upload_bytes"),

@@ -82,6 +82,11 @@ class Settings(BaseSettings):
         description="Give a root table that is made again after a drop a folder of its own, where writers that still "
         "hold the first one cannot reach it.",
     )
+    durable_writes: bool = Field(
+        True,
+        description="Flush the files of a commit to the disk before it is recorded, so that it survives a power cut; "
+        "for tables on disks, object stores are durable by themselves.",
+    )
     discover: bool = Field(True, description="Show *.lance folders found in the root as tables.")
     discover_seconds: float = Field(
         5.0, ge=0, description="Least time between two looks at an object store for new *.lance folders."

@@ -27,6 +27,7 @@ from pennon.lake.guarding import check_client_commit
 from pennon.lake.history import record, stored_versions
 from pennon.lake.layout import check_branch, versions_folder
 from pennon.lake.links import link
+from pennon.lake.manifest import BadManifestError
 from pennon.lake.publishing import digest_of, publish
 from pennon.lake.staging import Inspector, Proposal, Staged, operation_of, staged_name
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.lake.folder import Folder
     from pennon.lake.history import History
+    from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
 
 logger = logging.getLogger("pennon.lake")
@@ -57,10 +59,13 @@ class OvertakenError(ConcurrentModificationError):
 class CommitAuthority:
     """Records versions of tables and puts their manifests in place."""
 
-    def __init__(self, database: Database, places: Places, history: History, cache_bytes: int) -> None:
+    def __init__(
+        self, database: Database, places: Places, history: History, ownership: Ownership, cache_bytes: int
+    ) -> None:
         self._database = database
         self._places = places
         self._history = history
+        self._ownership = ownership
         self.confinement = Confinement(database, places)
         self._inspector = Inspector(self.confinement, cache_bytes)
 
@@ -69,6 +74,8 @@ class CommitAuthority:
 
         What a client staged is also checked for what it does: Pennon alone writes the rows of views.
         """
+        for table, _ in entries:
+            self._ownership.require_table(table)
         unmanaged = [table for table, _ in entries if not table.managed]
         if unmanaged and len(entries) > 1:
             raise InvalidInputError(
@@ -92,6 +99,7 @@ class CommitAuthority:
 
     def stage(self, table: Table, proposal: Proposal, *, by_client: bool = False) -> Staged | Version:
         """Check a proposal: a version ready to be recorded, or the one that holds its number if it is the same."""
+        self._ownership.require_table(table)
         try:
             staged = self._stage(table, proposal)
         except (ConcurrentModificationError, InvalidInputError):
@@ -99,6 +107,8 @@ class CommitAuthority:
             if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
                 raise _dropped(table) from None
             raise
+        if isinstance(staged, Staged):
+            staged.folder.sync(staged.written)  # the record must not outlive what it tells of
         if by_client and table.is_view and isinstance(staged, Staged):
             branch = staged.version.branch
             check_client_commit(table, branch, operation_of(staged.folder, branch, staged.manifest))
@@ -116,9 +126,19 @@ class CommitAuthority:
             except FileNotFoundError:
                 # Gone: lost by the client, or published by a request that overtook this one.
                 known = self._history.find_recorded(table, branch, proposal.version)
+                if known is None and latest is not None:
+                    self._require_latest(table, latest)
+            except BadManifestError:
+                self._require_latest(table, latest)
+                raise
         if known is None:
             raise InvalidInputError("There is no staged manifest at manifest_path.")
         return self._same_or_lost(folder, known, name)
+
+    def _require_latest(self, table: Table, latest: Version | None) -> None:
+        """Raise that a commit follows a version that is lost, where that is why it cannot be checked."""
+        if latest is not None and self._history.repair(table, latest):
+            raise OvertakenError(f"Version {latest.version}, which the commit follows, was lost on storage.")
 
     def record(self, connection: Connection, staged: Staged, transaction_id: str) -> Version:
         """Record a staged version inside the transaction of the commit; this is where races are decided."""
@@ -228,5 +248,6 @@ class CommitAuthority:
             staged = self._inspector.inspect(table, folder, proposal, latest)
         except FileNotFoundError:
             raise InvalidInputError("There is no staged manifest at manifest_path.") from None
+        staged.folder.sync(staged.written)
         version = self.publish(staged, staged.version)
         return replace(version, transaction_id=write_note(self._database, note))

@@ -109,11 +109,21 @@ class Datasets:
         found = self._find(table, branch, version)
         handle = self._opened(table, found)
         if handle is None:
-            opened = self._open(table, branch, found.version)
-            handle = Handle(_content(found), self._authority.confinement.check_opened(table, opened))
+            found, dataset = self._open_whole(table, found, asked=version)
+            handle = Handle(_content(found), self._authority.confinement.check_opened(table, dataset))
             with self._lock:
                 self._handles[_key(table, found)] = handle
         return handle
+
+    def _open_whole(self, table: Table, found: Version, *, asked: int | None) -> tuple[Version, Any]:
+        """Open a version; one whose manifest is damaged is recovered first, or the one before it opened instead."""
+        try:
+            return found, self._open(table, found.branch, found.version)
+        except Exception:
+            if not self._history.repair(table, found):
+                raise
+        found = self._find(table, found.branch, asked)
+        return found, self._open(table, found.branch, found.version)
 
     def opened(self, table: Table, branch: str, version: int | None) -> Handle | None:
         """Return the handle of a version if it is open already."""
@@ -147,6 +157,16 @@ class Datasets:
     def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
         """Return the newest dataset of a branch and the committer its commits go through; raises what is missing."""
         newest = self.newest(table, branch)
+        try:
+            return self._for_writing(table, branch, newest, note)
+        except Exception:
+            if not self._history.repair(table, newest):
+                raise
+        return self._for_writing(table, branch, self.newest(table, branch), note)
+
+    def _for_writing(
+        self, table: Table, branch: str, newest: Version, note: Callable[[Connection], str]
+    ) -> tuple[Any, TableCommitter]:
         with self._lock:
             # Taken out: no two writes share a committer, and one that fails does not come back.
             kept = self._writing.pop((table.id, branch), None)

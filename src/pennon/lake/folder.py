@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +52,15 @@ class Folder(Protocol):
 
     def replace(self, path: str, content: bytes) -> None:
         """Write a file in one step, over the one that may be there."""
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file in bytes, or none when there is none."""
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make files durable, and the folders that name them; missing ones are left out.
+
+        A path that ends with a slash stands for all files in that folder. Object stores are durable by themselves.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""

@@ -13,9 +13,10 @@ from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
 from pennon.lake.column_writes import WRITE_NO_COLUMN, find_column_write
+from pennon.lake.healing import examine, finish, heal
 from pennon.lake.layout import manifest_name, parse_manifest_name, versions_folder
 from pennon.lake.manifest import BadManifestError, Manifest, parse_manifest
-from pennon.lake.publishing import digest_of, finish
+from pennon.lake.publishing import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.lake.column_writes import ColumnWrite
     from pennon.lake.folder import Folder, StoredFile
+    from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
 
 
 class History:
     """Reads the versions of tables, and finishes those whose commit was cut short."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, places: Places, ownership: Ownership) -> None:
         self._database = database
         self._places = places
+        self._ownership = ownership
 
     def latest(self, table: Table, branch: str) -> Version | None:
         """Return the newest version of a branch; none for a table without data."""
@@ -74,11 +77,25 @@ class History:
         if found is None:
             return self._follow(table, branch, number) if folder.probes_are_cheap else None
         if found.pending:
-            return finish(self._database, folder, found)
-        if folder.stat(f"{versions_folder(branch)}/{found.manifest}") is None:
+            return self._finish(folder, found)
+        size = folder.size(f"{versions_folder(branch)}/{found.manifest}")
+        if size == found.size:
+            return found
+        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        if size is None and newest is not None and newest.version != number:
             self._forget([found])  # a client's cleanup removed it
             return None
-        return found
+        self.repair(table, found)
+        return self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+
+    def repair(self, table: Table, version: Version) -> bool:
+        """Recover or give up a version that could not be read; false when its manifest is not what is wrong."""
+        folder = self._places.folder(table.location)
+        if not table.managed or examine(folder, version).version is not None or not self._ownership.may_write():
+            return False
+        with self._database.exclusive(f"healing-{table.id}"):
+            heal(self._database, folder, version)
+        return True
 
     def page(self, table: Table, branch: str, *, after: int | None, descending: bool, limit: int) -> list[Version]:
         """Return versions in order, after a version number."""
@@ -104,7 +121,7 @@ class History:
             every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
             self._forget(self._vanished(table, branch, every))
             rows = read()
-        finished = [finish(self._database, folder, row) if row.pending else row for row in rows]
+        finished = [self._finish(folder, row) if row.pending else row for row in rows]
         return [row for row in finished if row is not None]
 
     def adopt(self, table: Table, branch: str, number: int) -> Version | None:
@@ -128,7 +145,7 @@ class History:
             return found
         # Committed through Pennon in this very moment: its record knows more than storage does.
         row = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
-        return finish(self._database, self._places.folder(table.location), row) if row and row.pending else row
+        return self._finish(self._places.folder(table.location), row) if row and row.pending else row
 
     def adopt_all(self, table: Table, branch: str) -> int:
         """Record all versions that are on storage but not in the catalog, and return how many there were."""
@@ -202,6 +219,8 @@ class History:
         # removed what Pennon knew last.
         if (newest is None or self._is_gone(folder, newest)) and self.adopt_all(table, branch):
             newest = self._recorded(table, branch)
+        if newest is not None and not self._is_whole(folder, newest) and self.repair(table, newest):
+            newest = self._recorded(table, branch)
         while newest is not None and (newer := self.adopt(table, branch, newest.version + 1)) is not None:
             newest = newer
         return newest
@@ -211,7 +230,17 @@ class History:
         newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
         if newest is None or not newest.pending:
             return newest
-        return finish(self._database, self._places.folder(table.location), newest) or self._recorded(table, branch)
+        folder = self._places.folder(table.location)
+        if self._ownership.may_write():
+            return finish(self._database, folder, newest) or self._recorded(table, branch)
+        rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+        return next((row for row in reversed(rows) if not row.pending or not self._is_gone(folder, row)), None)
+
+    def _finish(self, folder: Folder, row: Version) -> Version | None:
+        """Finish a version whose commit was cut short; where this catalog may not write, only if it is in place."""
+        if self._ownership.may_write():
+            return finish(self._database, folder, row)
+        return None if self._is_gone(folder, row) else row
 
     def _before(self, table: Table, newest: Version, folder: Folder) -> list[Version]:
         """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
@@ -230,10 +259,13 @@ class History:
         if known is None:
             return not folder.exists(place)
         following = known.version + 1
-        return folder.exists(f"{place}/{known.manifest}") and not (
+        return self._is_whole(folder, known) and not (
             folder.exists(f"{place}/{manifest_name(following, 'V2')}")
             or folder.exists(f"{place}/{manifest_name(following, 'V1')}")
         )
+
+    def _is_whole(self, folder: Folder, version: Version) -> bool:
+        return folder.size(f"{versions_folder(version.branch)}/{version.manifest}") == version.size
 
     def _is_gone(self, folder: Folder, version: Version) -> bool:
         return not folder.exists(f"{versions_folder(version.branch)}/{version.manifest}")
@@ -245,6 +277,9 @@ class History:
             self._forget(rows)
 
     def _forget(self, gone: list[Version]) -> None:
+        if not self._ownership.may_write():
+            return  # the root may be another catalog's, and its versions with it
+
         def work(connection: Connection) -> None:
             for version in gone:
                 versions.withdraw(connection, version)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import glob
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pennon.lake.folder import StoredFile
 
 #: Where dropped folders wait for their removal: beside them, so that moving them there is atomic.
 TRASH = ".pennon-trash"
+#: With more files than this, the whole file system is flushed at once. One file takes 0.2 ms (0.05 ms when it is clean)
+#: on an ext4 disk that is not busy, the file system 0.4 ms; but on a busy one that waits for what all others wrote.
+_MOST_FLUSHED = 256
 
 
 class LocalFolder:
@@ -22,10 +26,14 @@ class LocalFolder:
 
     probes_are_cheap = True
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *, durable: bool = False) -> None:
         self.location = location
         self.store_path = location.lstrip("/")
         self._path = location.rstrip("/")
+        #: Whether files are flushed to the disk before a write returns.
+        self._durable = durable
+        #: The inode of the folder whose own name was flushed.
+        self._flushed: int | None = None
 
     def read(self, path: str) -> bytes:
         try:
@@ -50,19 +58,58 @@ class LocalFolder:
             return None
         except FileNotFoundError:
             # Not made anew if the folder is gone too: that would bring a dropped table back.
-            return None if self.stat(final) is not None else _link_new(Path(self._path, final), final, content)
+            if self.stat(final) is not None:
+                return None
+            stored = _link_new(Path(self._path, final), final, content)
+            self.sync([final])
+            return stored
         self.remove(staged)
         return self.stat(final)
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         target = Path(self._path, path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        return _link_new(target, path, content)
+        stored = _link_new(target, path, content)
+        self.sync([path])
+        return stored
 
     def replace(self, path: str, content: bytes) -> None:
         target = Path(self._path, path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_beside(target, content).replace(target)
+        beside = _write_beside(target, content)
+        if self._durable:
+            _flush(str(beside))  # or the name could outlive the content of both
+        beside.replace(target)
+        self.sync([path])
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(f"{self._path}/{path}").st_size  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def sync(self, paths: Sequence[str]) -> None:
+        if not self._durable:
+            return
+        files = [path for path in paths if not path.endswith("/")]
+        for folder in (path for path in paths if path.endswith("/")):
+            files += [file.path for file in self.files(folder.rstrip("/"))]
+        if len(files) > _MOST_FLUSHED:
+            _flush_file_system(self._path)
+            return
+        # The folders after the files, and all above them: any may be as new as the file.
+        above = {parent for path in files for parent in _parents(path)}
+        for path in [*files, *sorted(above, key=len, reverse=True)]:
+            _flush(f"{self._path}/{path}".rstrip("/"))
+        self._flush_own_name()
+
+    def _flush_own_name(self) -> None:
+        """Flush the folder that names this one, the first time that anything in this one is flushed."""
+        with contextlib.suppress(FileNotFoundError):
+            number = os.stat(self._path).st_ino  # noqa: PTH116
+            if number != self._flushed:
+                _flush(os.path.dirname(self._path))  # noqa: PTH120
+                self._flushed = number
 
     def remove(self, path: str) -> None:
         Path(self._path, path).unlink(missing_ok=True)
@@ -105,6 +152,37 @@ class LocalFolder:
                 return next(iter(entries), None) is None
         except FileNotFoundError:
             return True
+
+
+def _parents(path: str) -> list[str]:
+    """Return the folders above a path, down from the folder that paths are relative to."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+
+
+def _flush(path: str) -> None:
+    """Flush a file or a folder to the disk, if it is there."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return
+        raise
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _flush_file_system(path: str) -> None:
+    """Flush all that was written to the file system of a folder."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(opened)
 
 
 def _remove_tree(path: Path) -> None:

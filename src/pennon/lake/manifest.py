@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
@@ -77,6 +78,10 @@ class Manifest:
     field_ids: frozenset[int] = frozenset()
     #: The ids of the fields that hold blobs, each with what they are labelled as.
     blob_fields: Mapping[int, str] = field(default_factory=dict)
+    #: Names in the table's own ``_deletions`` folder.
+    deletion_files: frozenset[str] = frozenset()
+    #: Folders in the table's own ``_indices``.
+    index_folders: frozenset[str] = frozenset()
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -106,7 +111,17 @@ def _declare_parts(file: Any, number: Any, text: Any, nested: Any, blob: Any) ->
             ("base_id", 7, number, False, None),
         ],
     )
-    _declare(file, "DeletionFile", [("num_deleted_rows", 4, number, False, None)])
+    _declare(
+        file,
+        "DeletionFile",
+        [
+            ("file_type", 1, number, False, None),
+            ("read_version", 2, number, False, None),
+            ("id", 3, number, False, None),
+            ("num_deleted_rows", 4, number, False, None),
+            ("base_id", 7, number, False, None),
+        ],
+    )
     _declare(file, "Overlay", [("data_file", 1, nested, False, ".pennon.DataFile")])
     _declare(
         file,
@@ -134,7 +149,12 @@ def _declare_parts(file: Any, number: Any, text: Any, nested: Any, blob: Any) ->
     )
     _declare(file, "Base", [("path", 4, text, False, None)])
     _declare(file, "IndexFile", [("path", 1, text, False, None)])
-    _declare(file, "Index", [("files", 10, nested, True, ".pennon.IndexFile")])
+    _declare(file, "Uuid", [("uuid", 1, blob, False, None)])
+    _declare(
+        file,
+        "Index",
+        [("uuid", 1, nested, False, ".pennon.Uuid"), ("files", 10, nested, True, ".pennon.IndexFile")],
+    )
     _declare(file, "IndexSection", [("indices", 1, nested, True, ".pennon.Index")])
     _declare(file, "Time", [("seconds", 1, number, False, None), ("nanos", 2, number, False, None)])
 
@@ -175,6 +195,8 @@ def _build_messages() -> list[type[message.Message]]:
 
 
 _ManifestMessage, _TransactionMessage, _IndexMessage = _build_messages()
+#: The suffixes of the two kinds of deletion files.
+_DELETION_SUFFIXES = {0: "arrow", 1: "bin"}
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -185,9 +207,10 @@ def parse_manifest(content: bytes) -> Manifest:
     if magic != _MAGIC:
         raise BadManifestError("it does not end as a Lance file does")
     parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
+    folders: frozenset[str] = frozenset()
     if parsed.HasField("index_section"):
-        _check_index_files(_read_section(content, parsed.index_section, _IndexMessage, "list of indices"))
-    return _manifest(parsed, _inline_operation(content, parsed))
+        folders = _index_folders(_read_section(content, parsed.index_section, _IndexMessage, "list of indices"))
+    return _manifest(parsed, _inline_operation(content, parsed), folders)
 
 
 def parse_opened(content: bytes) -> Manifest:
@@ -195,7 +218,7 @@ def parse_opened(content: bytes) -> Manifest:
     return _manifest(_parse(content, _ManifestMessage, "manifest"), None)
 
 
-def _manifest(parsed: Any, operation: str | None) -> Manifest:
+def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] = frozenset()) -> Manifest:
     if not parsed.version:
         raise BadManifestError("it names no version")
     timestamp_millis = parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000
@@ -218,6 +241,12 @@ def _manifest(parsed: Any, operation: str | None) -> Manifest:
         has_base_files=any(file.HasField("base_id") for file in files) if parsed.base_paths else False,
         field_ids=frozenset(one.id for one in parsed.fields),
         blob_fields=_blob_fields(parsed.fields),
+        deletion_files=frozenset(
+            f"{fragment.id}-{file.read_version}-{file.id}.{_DELETION_SUFFIXES.get(file.file_type, 'bin')}"
+            for fragment in parsed.fragments
+            if fragment.HasField("deletion_file") and not (file := fragment.deletion_file).HasField("base_id")
+        ),
+        index_folders=index_folders,
     )
 
 
@@ -246,9 +275,12 @@ def _lines(names: Sequence[Any]) -> str:
         raise BadManifestError("it has a name that is not text") from None
 
 
-def _check_index_files(section: Any) -> None:
+def _index_folders(section: Any) -> frozenset[str]:
+    """Return the folders of a manifest's indices; refuse one that names a file elsewhere."""
     if _NO_FILE_NAME.search(_lines([file.path for index in section.indices for file in index.files] or ["none"])):
         raise BadManifestError("it names a file of an index that is not in the index's folder")
+    ids = [index.uuid.uuid for index in section.indices]
+    return frozenset(str(UUID(bytes=each)) for each in ids if len(each) == 16)
 
 
 def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:

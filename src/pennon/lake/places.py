@@ -48,11 +48,13 @@ class Places:
         *,
         vend_credentials: bool = False,
         allowed_locations: Sequence[str] = (),
+        durable_writes: bool = False,
     ) -> None:
         self.root_location = _normal_root(root)
         self.options = dict(options)
         self._vend_credentials = vend_credentials
         self._allowed = [_normal_root(prefix) for prefix in allowed_locations]
+        self._durable_writes = durable_writes
         self.folder = lru_cache(maxsize=4096)(self._open_folder)
         self.root = self.folder(self.root_location)
 
@@ -102,22 +104,26 @@ class Places:
             raise InvalidInputError("The location is empty or holds a NUL character.")
         address = self._absolute(location)
         check_address(address)
-        if not self._holds(address):
+        if not self.holds(address):
             kind = "URIs" if "://" in location else "paths"
             raise InvalidInputError(
                 f"Absolute {kind} are not allowed outside the storage root; name the location relative to the root, or "
                 "allow its prefix in the setting 'allowed_locations'."
             )
         address = self._follow_links(address)
-        if not self._holds(address):
+        if not self.holds(address):
             raise InvalidInputError("The location is a link that leads out of the storage root.")
         if address.startswith(f"{self.root_location}/.pennon"):
             raise InvalidInputError("The location is inside Pennon's own folder.")
         return address
 
-    def _holds(self, address: str) -> bool:
+    def is_in_root(self, location: str) -> bool:
+        """Tell whether a location lies in the root."""
+        return location.startswith(self.root_location + "/")
+
+    def holds(self, address: str) -> bool:
         """Tell whether a table may be at an address: inside the root, or under an allowed prefix."""
-        if address.startswith(self.root_location + "/"):
+        if self.is_in_root(address):
             return True
         return any(address == prefix or address.startswith(prefix + "/") for prefix in self._allowed)
 
@@ -150,7 +156,7 @@ class Places:
         return real
 
     def _open_folder(self, location: str) -> Folder:
-        return open_folder(location, self.options)
+        return open_folder(location, self.options, durable=self._durable_writes)
 
 
 def check_address(address: str) -> None:
@@ -162,10 +168,10 @@ def check_address(address: str) -> None:
         )
 
 
-def open_folder(location: str, options: Mapping[str, str]) -> Folder:
-    """Return a folder by its address."""
+def open_folder(location: str, options: Mapping[str, str], *, durable: bool = False) -> Folder:
+    """Return a folder by its address; on a disk, a durable one flushes what it writes."""
     if "://" not in location:
-        return LocalFolder(location)
+        return LocalFolder(location, durable=durable)
     from pennon.lake.remote import RemoteFolder
 
     return RemoteFolder(location, options)

@@ -44,11 +44,13 @@ def publish(database: Database, folder: Folder, version: Version, content: bytes
         settled = _adopt(folder, version, final)
         if version.staged is not None:
             folder.remove(f"{place}/{version.staged}")
-    database.defer(lambda connection: _settle(connection, version, settled))
+    if version.transaction_id is None:
+        folder.sync([final])  # of a table that Pennon does not manage, nothing but the file tells of the version
+    database.defer(lambda connection: settle(connection, version, settled))
     return settled
 
 
-def _settle(connection: Connection, version: Version, settled: Version) -> None:
+def settle(connection: Connection, version: Version, settled: Version) -> None:
     """Record a version as it stands at its final place; what a writer that lost the place wrote is not there."""
     versions.settle(connection, settled)
     if settled.digest != version.digest:
@@ -67,31 +69,12 @@ def _dropped() -> TableNotFoundError:
     return TableNotFoundError("The table was dropped while it was written.")
 
 
-def finish(database: Database, folder: Folder, version: Version) -> Version | None:
-    """Finish a version whose committer died half-way; none, and no record any more, when its manifest is lost."""
-    place = versions_folder(version.branch)
-    if folder.stat(f"{place}/{version.manifest}") is None:
-        try:
-            content = folder.read(f"{place}/{version.staged}")
-        except FileNotFoundError:
-            content = None
-        if content is not None:
-            return publish(database, folder, version, content)
-    # Looked at again: the committer may have moved it between the two looks above.
-    if folder.stat(f"{place}/{version.manifest}") is None:
-        database.write(lambda connection: _withdraw(connection, version))
-        return None
-    settled = _adopt(folder, version, f"{place}/{version.manifest}")
-    if version.staged is not None:
-        folder.remove(f"{place}/{version.staged}")
-    database.defer(lambda connection: _settle(connection, version, settled))
-    return settled
-
-
-def _withdraw(connection: Connection, version: Version) -> None:
-    versions.withdraw(connection, version)
-    if versions.find(connection, version.table_id, version.branch, version.version) is None:
+def withdraw(connection: Connection, version: Version) -> bool:
+    """Remove the record of a version, with what it wrote in place, and tell whether there was one."""
+    withdrawn = versions.withdraw(connection, version)
+    if withdrawn:
         column_writes.delete(connection, version.table_id, version.branch, version.version)
+    return withdrawn
 
 
 def _adopt(folder: Folder, version: Version, final: str) -> Version:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,6 +110,13 @@ class RemoteFolder:
 
     def replace(self, path: str, content: bytes) -> None:
         obstore.put(self._store, self._key(path), content, use_multipart=False)
+
+    def size(self, path: str) -> int | None:
+        stored = self.stat(path)
+        return None if stored is None else stored.size
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass  # what a store has acknowledged is durable
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(NotFoundError, FileNotFoundError):

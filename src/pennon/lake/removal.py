@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
+    from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
 
 logger = logging.getLogger("pennon.lake")
@@ -28,12 +29,14 @@ _PATIENCE_SECONDS = 30.0
 class Removal:
     """Removes folders whose tables are gone from the catalog."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, places: Places, ownership: Ownership) -> None:
         self._database = database
         self._places = places
+        self._ownership = ownership
 
     def schedule(self, connection: Connection, table: Table) -> None:
-        """Remember, in the transaction that drops a table, that its files must go."""
+        """Remember, in the transaction that drops a table, that its files must go; they must be this catalog's."""
+        self._ownership.refuse_drop(table)
         garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
         if self._places.is_shown_by_root(table.location):
             dropped_places.add(connection, table.location)
@@ -48,6 +51,7 @@ class Removal:
                 self._database.write(partial(garbage.release, location=location))
                 continue
             try:
+                self._ownership.require_files(location)
                 unlink(self._places, location)
                 self._places.folder(location).remove_all()
             except Exception:  # each kind of storage has errors of its own
@@ -64,6 +68,8 @@ class Removal:
 
     def sweep(self) -> int:
         """Remove what processes that died have left, and return how many locations that were."""
+        if not self._ownership.may_write():
+            return 0
         claimed = self._database.write(lambda connection: garbage.claim(connection, _LEASE_MILLIS))
         self.remove(claimed)
         return len(claimed)

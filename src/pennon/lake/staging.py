@@ -58,6 +58,8 @@ class Staged:
     content: bytes
     #: What it writes in place to fragments of the version before it.
     column_write: ColumnWrite | None = None
+    #: The paths of the staged manifest and of all that it names and the version before did not.
+    written: tuple[str, ...] = ()
 
 
 def staged_name(table: Table, folder: Folder, proposal: Proposal) -> str:
@@ -85,7 +87,8 @@ class Inspector:
         self._lock = Lock()
         # Of each branch the newest only: no commit is ever compared with an older one.
         self._seen: LRUCache[tuple[str, str], tuple[str, Manifest]] = LRUCache(
-            max(cache_bytes, 1), getsizeof=lambda seen: 400 + 250 * len(seen[1].data_files)
+            max(cache_bytes, 1),
+            getsizeof=lambda seen: 400 + 250 * (len(seen[1].data_files) + len(seen[1].deletion_files)),
         )
 
     def inspect(self, table: Table, folder: Folder, proposal: Proposal, latest: Version | None) -> Staged:
@@ -99,13 +102,14 @@ class Inspector:
         content = folder.read(path)
         _check_tag(folder, path, proposal, len(content))
         manifest = _check_content(content, proposal.version, branch)
+        before: Manifest | None = None
         column_write = None
         if manifest.bases:
             bases = self._manifest_of(folder, latest).bases if latest is not None else ()
             self._confinement.check_staged(table, manifest, bases)
         if latest is not None and latest.version + 1 == proposal.version:
             before = self._manifest_of(folder, latest)
-            self._check_lineage(folder, branch, manifest, before)
+            _check_lineage(folder, branch, manifest, before)
             column_write = _column_write(folder, branch, content, manifest, before)
         version = Version(
             table_id=table.id,
@@ -119,7 +123,8 @@ class Inspector:
             pending=True,
             created_at=manifest.timestamp_millis,
         )
-        return Staged(table, folder, version, manifest, content, column_write)
+        written = (path, *new_files(branch, manifest, before))
+        return Staged(table, folder, version, manifest, content, column_write, written)
 
     def remember(self, version: Version, manifest: Manifest) -> None:
         """Keep a manifest that the next commit of its branch will be compared with."""
@@ -128,25 +133,6 @@ class Inspector:
             if self._seen.getsizeof(seen) <= self._seen.maxsize:
                 self._seen[version.table_id, version.branch] = seen
 
-    def _check_lineage(self, folder: Folder, branch: str, manifest: Manifest, before: Manifest) -> None:
-        """Refuse a manifest that was derived from another table than this one.
-
-        A writer that opened a table of the same name before it was dropped and made again stages manifests whose
-        earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
-        names no file: it is known by the ids that were given so far, unless both tables have given the same.
-        """
-        _check_labels(manifest, before)
-        home = branch_folder(branch)
-        unknown = sorted(manifest.data_files - before.data_files)
-        probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
-        if any(folder.stat(f"{home}data/{name}") is None for name in probed):
-            raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
-        if before.fragment_ids <= manifest.fragment_ids:
-            return
-        operation = operation_of(folder, branch, manifest)
-        if operation == "append" or (operation == "delete" and manifest.counters != before.counters):
-            raise ConcurrentModificationError("The staged manifest follows another state than the latest version.")
-
     def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
         with self._lock:
             digest, seen = self._seen.get((version.table_id, version.branch), ("", None))
@@ -154,6 +140,42 @@ class Inspector:
             seen = parse_manifest(folder.read(f"{versions_folder(version.branch)}/{version.manifest}"))
             self.remember(version, seen)
         return seen
+
+
+def _check_lineage(folder: Folder, branch: str, manifest: Manifest, before: Manifest) -> None:
+    """Refuse a manifest that was derived from another table than this one.
+
+    A writer that opened a table of the same name before it was dropped and made again stages manifests whose
+    earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
+    names no file: it is known by the ids that were given so far, unless both tables have given the same.
+    """
+    _check_labels(manifest, before)
+    home = branch_folder(branch)
+    unknown = sorted(manifest.data_files - before.data_files)
+    probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
+    if any(folder.stat(f"{home}data/{name}") is None for name in probed):
+        raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
+    if before.fragment_ids <= manifest.fragment_ids:
+        return
+    operation = operation_of(folder, branch, manifest)
+    if operation == "append" or (operation == "delete" and manifest.counters != before.counters):
+        raise ConcurrentModificationError("The staged manifest follows another state than the latest version.")
+
+
+def new_files(branch: str, manifest: Manifest, before: Manifest | None) -> list[str]:
+    """Return the paths of what a manifest names and the version before did not; a folder ends with a slash."""
+    home = branch_folder(branch)
+    data, deletions, indices = manifest.data_files, manifest.deletion_files, manifest.index_folders
+    if before is not None:
+        data, deletions = data - before.data_files, deletions - before.deletion_files
+        indices = indices - before.index_folders
+    paths = [f"{home}data/{name}" for name in sorted(data)]
+    paths += [f"{home}data/{name.removesuffix('.lance')}/" for name in sorted(data)]  # blobs beside a data file
+    paths += [f"{home}_deletions/{name}" for name in sorted(deletions)]
+    paths += [f"{home}_indices/{name}/" for name in sorted(indices)]
+    if manifest.transaction_file and "/" not in manifest.transaction_file:
+        paths.append(f"{home}_transactions/{manifest.transaction_file}")
+    return paths
 
 
 def _scheme_of(name: str) -> Scheme:

@@ -22,6 +22,7 @@ from lance_namespace.errors import (
 from pennon.catalog import tables, write_note
 from pennon.core.identifiers import format_identifier
 from pennon.lake.arrow_types import check_type, holds
+from pennon.lake.durability import flush_fragments, flush_version
 from pennon.lake.lanes import Lanes
 from pennon.lake.layout import branch_folder
 from pennon.lake.problems import typed_errors
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pennon.lake.arrow_stream import ArrowSource
     from pennon.lake.committer import TableCommitter
     from pennon.lake.datasets import Datasets
+    from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
 
 Result = TypeVar("Result")
@@ -73,9 +75,10 @@ class _Append:
 class Writer:
     """Writes to tables through the commit authority."""
 
-    def __init__(self, database: Database, places: Places, datasets: Datasets) -> None:
+    def __init__(self, database: Database, places: Places, datasets: Datasets, ownership: Ownership) -> None:
         self._database = database
         self._places = places
+        self._ownership = ownership
         self._datasets = datasets
         self._lanes: Lanes[_Append, Written] = Lanes()
 
@@ -84,9 +87,9 @@ class Writer:
         check_schema(source.schema)
         committer = self._datasets.committer(table, note)
         with self._lanes.turn(table.location), self._truthful(table, committer, source, new=True), typed_errors():
-            operation = self._write_files(table.location, source, "create")
+            operation = self._write_files(table, "", table.location, source, "create")
             try:
-                dataset = self._commit(table.location, operation, 0, committer)
+                dataset = self._commit(table.location, operation, 0, committer, "")
             except BaseException:
                 self._discard(table, "", operation.fragments, committer)
                 raise
@@ -94,6 +97,7 @@ class Writer:
 
     def append(self, table: Table, branch: str, source: ArrowSource, note: Note) -> Written:
         """Append rows: few at once together with what others append, many as they come."""
+        self._ownership.require_table(table)
         self.fit(table, branch, source)
         if source.is_small:
             waiting = _Append(source.table(), note)
@@ -105,7 +109,7 @@ class Writer:
             )
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            operation = self._write_files(dataset, source, "append")
+            operation = self._write_files(table, branch, dataset, source, "append")
         return self._commit_files(table, branch, note, source, operation, dataset.version)
 
     def fit(self, table: Table, branch: str, source: ArrowSource) -> None:
@@ -118,7 +122,7 @@ class Writer:
         check_schema(source.schema)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            operation = self._write_files(dataset, source, "overwrite")
+            operation = self._write_files(table, branch, dataset, source, "overwrite")
         return self._commit_files(table, branch, note, source, operation)
 
     def change(
@@ -134,6 +138,8 @@ class Writer:
                 before = dataset.version
                 result = work(dataset)
             transaction_id, version = committer.transaction_id, dataset.version
+            if version != before and not table.managed:
+                flush_version(self._places.folder(table.location), branch, version)
             if transaction_id is None and version != before:
                 transaction_id = write_note(self._database, note)
             self._datasets.keep_for_writing(branch, dataset, committer)
@@ -154,7 +160,7 @@ class Writer:
             if operation is None:
                 return None
             with self._truthful(table, committer, None), typed_errors():
-                done = self._commit(dataset, operation, dataset.version, committer)
+                done = self._commit(dataset, operation, dataset.version, committer, branch)
         transaction_id = committer.transaction_id
         if transaction_id is None:
             transaction_id = self._database.write(lambda connection: note(connection, done.version))
@@ -173,6 +179,7 @@ class Writer:
     @contextmanager
     def _turn(self, table: Table, branch: str, *, alone: bool) -> Iterator[None]:
         """Hold the lane of a branch, and keep other processes out where that is needed or costs nothing."""
+        self._ownership.require_table(table)
         with self._lanes.turn(f"{table.id}/{branch}"), self._shut(table, alone=alone):
             yield
 
@@ -192,7 +199,7 @@ class Writer:
             self.fit(table, branch, source)
         dataset = self._datasets.at(table, branch, None)
         with self._truthful(table, None, source):
-            operation = self._write_files(dataset, source, "overwrite" if overwrite else "append")
+            operation = self._write_files(table, branch, dataset, source, "overwrite" if overwrite else "append")
         return operation.fragments, dataset.version
 
     def commit_parts(self, table: Table, branch: str, plan: Callable[[], Parts], note: Note) -> Written:
@@ -201,7 +208,7 @@ class Writer:
             parts = plan()
             dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
-                done = self._commit(dataset, parts.operation, parts.version or dataset.version, committer)
+                done = self._commit(dataset, parts.operation, parts.version or dataset.version, committer, branch)
             return Written(done.version, committer.transaction_id or write_note(self._database, note), parts.rows)
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
@@ -228,7 +235,8 @@ class Writer:
         if fitting:
             try:
                 with self._truthful(table, committer, None), typed_errors():
-                    done = self._commit(dataset, lance.LanceOperation.Append(fragments), dataset.version, committer)
+                    append = lance.LanceOperation.Append(fragments)
+                    done = self._commit(dataset, append, dataset.version, committer, branch)
             except BaseException:
                 self._discard(table, branch, fragments, committer)
                 if refusals and len(group) > 1:
@@ -267,8 +275,9 @@ class Writer:
                 groups += [(schema, [index]) for index in members if len(members) > 1]
         return outcomes, fragments
 
-    def _write_files(self, target: Any, source: ArrowSource, mode: str) -> Any:
+    def _write_files(self, table: Table, branch: str, target: Any, source: ArrowSource, mode: str) -> Any:
         """Write the files of a source and return the operation that commits them; it has the schema as Lance has it."""
+        self._ownership.require_table(table)
         with typed_errors():
             transaction = write_fragments(
                 source.reader(),
@@ -283,6 +292,7 @@ class Writer:
         written = sum(fragment.physical_rows for fragment in transaction.operation.fragments)
         if written != source.rows:
             raise InternalError(f"{source.rows} rows came in, but {written} were written; nothing was committed.")
+        flush_fragments(self._places.folder(table.location), branch, transaction.operation.fragments)
         return transaction.operation
 
     def _commit_files(
@@ -300,15 +310,15 @@ class Writer:
             with self._turn(table, branch, alone=False):
                 dataset, committer = self._datasets.for_writing(table, branch, note)
                 with self._truthful(table, committer, source), typed_errors():
-                    done = self._commit(dataset, operation, read_version or dataset.version, committer)
+                    done = self._commit(dataset, operation, read_version or dataset.version, committer, branch)
         except BaseException:
             self._discard(table, branch, operation.fragments, committer)
             raise
         return Written(done.version, committer.transaction_id or write_note(self._database, note), source.rows)
 
-    def _commit(self, target: Any, operation: Any, read_version: int, committer: TableCommitter) -> Any:
+    def _commit(self, target: Any, operation: Any, read_version: int, committer: TableCommitter, branch: str) -> Any:
         managed = committer.table.managed
-        return lance.LanceDataset.commit(
+        done = lance.LanceDataset.commit(
             target,
             operation,
             read_version=read_version,
@@ -319,6 +329,9 @@ class Writer:
             table_id=list(committer.table.identifier) if managed else None,
             namespace_client_managed_versioning=managed,
         )
+        if not managed:
+            flush_version(self._places.folder(committer.table.location), branch, done.version)
+        return done
 
     def _discard(self, table: Table, branch: str, fragments: list[Any], committer: TableCommitter | None) -> None:
         """Remove the files of a commit that failed, unless it may yet turn out to have succeeded."""

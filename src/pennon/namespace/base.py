@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pennon.lake.history import History
     from pennon.lake.indexing import Indexer
     from pennon.lake.message_stream import ArrowLimits
+    from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
     from pennon.lake.query_pool import QueryPool
     from pennon.lake.removal import Removal
@@ -63,6 +64,7 @@ class House:
     authority: CommitAuthority
     details: DetailReader
     discovery: Discovery
+    ownership: Ownership
     removal: Removal
     datasets: Datasets
     writer: Writer

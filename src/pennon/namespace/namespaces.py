@@ -156,6 +156,7 @@ class NamespaceOperations(DependentOperations):
 
     def _write_undisturbed(self, namespace: Identifier, work: Callable[[Connection], Result]) -> Result:
         """Run work that empties a namespace; what is added to it at the same moment makes it start again."""
+        self.house.ownership.require()
         for _ in range(_ATTEMPTS):
             try:
                 return self._write(work)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from lance_namespace import LanceNamespace
 
 from pennon.catalog import dropped_places, idempotency, open_database, transactions
+from pennon.catalog.locations import has_absolute, make_relative
 from pennon.catalog.schema import migrate
 from pennon.core.clock import now_millis
 from pennon.core.memory_budget import MemoryBudget
@@ -21,6 +23,7 @@ from pennon.lake.fills import Ledger
 from pennon.lake.history import History
 from pennon.lake.indexing import Indexer
 from pennon.lake.message_stream import ArrowLimits
+from pennon.lake.ownership import Ownership
 from pennon.lake.places import Places
 from pennon.lake.query_pool import QueryPool
 from pennon.lake.removal import Removal
@@ -45,6 +48,8 @@ from pennon.namespace.statistics import StatisticsOperations
 from pennon.namespace.tags import TagOperations
 from pennon.namespace.transactions import TransactionOperations
 from pennon.namespace.view_functions import ViewFunctionOperations
+
+logger = logging.getLogger("pennon.namespace")
 
 _DAY_MILLIS = 24 * 60 * 60 * 1000
 
@@ -91,6 +96,10 @@ class PennonNamespace(  # type: ignore[misc]  # create_empty_table takes the fie
 
     def tidy(self) -> None:
         """Do the small chores of a long-lived process: forget what is old, remove what drops left behind."""
+        refusal = self.house.ownership.check()
+        if refusal is not None:
+            logger.error("nothing is written: %s Run `pennon doctor --adopt` to take the root over.", refusal)
+            return
         oldest = now_millis() - int(self.house.settings.transaction_days * _DAY_MILLIS)
         self._write(lambda connection: transactions.forget_before(connection, oldest))
         self._write(lambda connection: dropped_places.forget_before(connection, oldest))
@@ -115,16 +124,20 @@ def open_places(settings: Settings) -> Places:
         settings.storage_options,
         vend_credentials=settings.vend_credentials,
         allowed_locations=settings.allowed_locations,
+        durable_writes=settings.durable_writes,
     )
 
 
 def build_house(settings: Settings) -> House:
     """Open the catalog, bring its schema up to date, and put the parts together."""
     places = open_places(settings)
-    database = open_database(settings.database_url, pool_size=settings.database_pool_size)
+    database = open_database(settings.database_url, pool_size=settings.database_pool_size, root=places.root_location)
     migrate(database)
-    history = History(database, places)
-    authority = CommitAuthority(database, places, history, settings.manifest_cache_bytes)
+    if database.read(has_absolute):
+        database.write(make_relative)  # what releases before schema version 14 stored
+    ownership = Ownership(database, places)
+    history = History(database, places, ownership)
+    authority = CommitAuthority(database, places, history, ownership, settings.manifest_cache_bytes)
     datasets = Datasets(
         places,
         history,
@@ -133,7 +146,7 @@ def build_house(settings: Settings) -> House:
         metadata_cache_bytes=settings.metadata_cache_bytes,
         handles=settings.dataset_handles,
     )
-    writer = Writer(database, places, datasets)
+    writer = Writer(database, places, datasets, ownership)
     return House(
         settings=settings,
         database=database,
@@ -142,7 +155,8 @@ def build_house(settings: Settings) -> House:
         authority=authority,
         details=DetailReader(datasets, settings.detail_cache_entries),
         discovery=Discovery(database, places, enabled=settings.discover, seconds=settings.discover_seconds),
-        removal=Removal(database, places),
+        ownership=ownership,
+        removal=Removal(database, places, ownership),
         datasets=datasets,
         writer=writer,
         indexer=Indexer(database, datasets, settings.index_threads),

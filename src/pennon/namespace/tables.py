@@ -101,6 +101,7 @@ class TableOperations(DependentOperations):
         found = self._versions_on_storage(new)
         if not found:
             raise InvalidInputError("There is no Lance table at that location; declare one instead.")
+        self.house.ownership.require_table(new)
 
         replaced = self._find(identifier) if mode == "overwrite" else None
 
@@ -146,6 +147,7 @@ class TableOperations(DependentOperations):
         request = request_as(DropTableRequest, request)
         identifier = table_id(request)
         table = self._table(identifier)
+        self.house.ownership.require_table(table)
         cascade = wants_cascade(request)
         dropped = Dropped()
 
@@ -176,6 +178,7 @@ class TableOperations(DependentOperations):
         table = self._table(identifier)
         with self.marked_deregistered([table]):
             transaction_id = self._write(lambda connection: self.forget(connection, table))
+        self.house.ownership.release_table(table)
         return DeregisterTableResponse(
             transaction_id=transaction_id,
             id=list(identifier),

@@ -152,6 +152,8 @@ class Handler:
         return await self._answer(request, result)
 
     async def _carry_out(self, request: _Request) -> Any:
+        if request.operation.changes and self._house.ownership.refusal is not None:
+            await self.in_thread(self._house.ownership.require)
         bound = request.operation.binding is not None
         try:
             result = await (self._run_bound(request) if bound else self._run(request))

@@ -1,0 +1,53 @@
+"""The identity of a catalog: its id, and the storage root it was last served with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pennon.core.identifiers import new_id
+
+if TYPE_CHECKING:
+    from pennon.catalog.database import Connection
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells one catalog from another; a copy of a catalog has the same id until it is adopted."""
+
+    id: str
+    #: The storage root that bears this catalog's mark; empty before the first one is marked.
+    root: str
+
+
+def find(connection: Connection) -> Identity | None:
+    """Return the identity of the catalog, if it has one already."""
+    row = connection.one("SELECT id, root FROM catalog_identity")
+    return Identity(*row) if row else None
+
+
+def ensure(connection: Connection) -> Identity:
+    """Return the identity of the catalog; the first caller creates it."""
+    connection.run(
+        "INSERT INTO catalog_identity (singleton, id, root) VALUES (1, ?, '') ON CONFLICT DO NOTHING", new_id()
+    )
+    found = find(connection)
+    assert found is not None  # noqa: S101 (inserted above)
+    return found
+
+
+def set_root(connection: Connection, root: str) -> None:
+    """Record the storage root that bears the catalog's mark.
+
+    Stored responses of the previous root name locations there, so they are not replayed any more.
+    """
+    if connection.run("UPDATE catalog_identity SET root = ? WHERE root <> ? AND root <> ''", root, root):
+        connection.run("DELETE FROM idempotency")
+    connection.run("UPDATE catalog_identity SET root = ? WHERE root = ''", root)
+
+
+def renew(connection: Connection) -> Identity:
+    """Give the catalog a new id, so that it differs from the catalog it was copied from."""
+    ensure(connection)
+    connection.run("UPDATE catalog_identity SET id = ?", new_id())
+    return ensure(connection)
