@@ -25,6 +25,7 @@ PORTIONS = {
     "tests/integration/spark_source/": "driver",
     f"{_PAGE}[docs/how-to/spark-cluster.md]": "clusters",
     "tests/integration/test_doc_examples.py": "pages",
+    "tests/chaos/test_fuzz_view_sql.py": "driver",
     "tests/chaos/test_backfill_chaos.py": "storms",
     "tests/chaos/test_view_chaos.py": "storms",
     "tests/integration/spark/": "clusters",

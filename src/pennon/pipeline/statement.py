@@ -13,8 +13,10 @@ from pennon.pipeline.derivation import guarded
 from pennon.pipeline.filling import Meter, forget_peak
 from pennon.pipeline.tasks import ANSWERS, run_frame
 from pennon.spark import read
+from pennon.spark.plan_check import check_statement, restrict
 from pennon.spark.session import accept_pandas
 from pennon.views.definition import SOURCE_ROW
+from pennon.views.spark_sql import checked_statement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from pennon.views.planning import Read, RefreshPlan
 
 _ROW_ID = "_rowid"
-#: What would let a statement reach beyond its sources: files by their paths, and what the driver knows.
-_KEPT_OUT = ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute")
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,12 @@ def start_statement(
     def frame() -> Any:
         # Of its own: statements of several views name their sources alike.
         spark: Any = session.spark.newSession()
-        for setting in _KEPT_OUT:
-            spark.conf.set(setting, "false")
+        restrict(spark)
         for source in plan.reads:
             _show(spark, plan, source, options)
-        result = spark.sql(plan.definition.sql)
+        statement = checked_statement(plan.definition.sql or "")
+        check_statement(spark, statement, [read.source.name for read in plan.reads])
+        result = spark.sql(statement.text)
         accept_pandas()
         return result.mapInArrow(write(tuple(result.columns)), ANSWERS)
 

@@ -21,13 +21,12 @@ from pennon.core.errors import suggest
 from pennon.views.asking import TableUse
 from pennon.views.row_by_row import called, find_volatile, names_of, why_not_row_by_row
 from pennon.views.select_text import whole_number
+from pennon.views.spark_lexer import Normalised, normalise
 from pennon.views.spark_types import arrow_type, spark_name
 from pennon.views.splicing import Statement
 from pennon.views.sql_functions import FORBIDDEN, GENERATORS
 
 _SPARK = "spark"
-#: Spark would put settings and environment variables of the worker in their place.
-_SUBSTITUTION = "${"
 _LONGEST = 100_000
 #: How deep all columns of a query may lie together: to resolve one takes as many steps as there are above it.
 _MOST_STEPS = 2_000_000
@@ -52,10 +51,13 @@ class SparkQuery:
     """A SELECT in Spark's SQL, or in another dialect that is put into Spark's."""
 
     def __init__(self, text: str, dialect: DialectType = _SPARK) -> None:
+        _refuse_long(text)
         if dialect != _SPARK:
-            text = _parse(text, dialect).sql(_SPARK)
-        self._query = _parse(text, _SPARK)
-        self._words = Statement(text)
+            text = _parse(text, dialect).sql(_SPARK, comments=False)
+        normal = normalise(text)
+        _refuse_calls(normal)
+        self._query = _parse(normal.text, _SPARK)
+        self._words = Statement(normal)
         _refuse_code(self._query)
         #: Why every refresh computes the whole view; none when the query works row by row.
         self.rebuild_reason = why_not_row_by_row(self._query)
@@ -97,11 +99,30 @@ class SparkQuery:
         return [_columns_of_star(item, schema.names, table) for item in self._query.selects], table
 
 
-def _parse(text: str, dialect: DialectType) -> exp.Query:
+def checked_statement(sql: str) -> Normalised:
+    """Return the statement of a view as Spark is given it; one that an older Pennon kept is normalised first."""
+    normal = normalise(sql)
+    _refuse_calls(normal)
+    _refuse_code(_parse(normal.text, _SPARK))
+    return normal
+
+
+def _refuse_long(text: str) -> None:
     if len(text) > _LONGEST:
         raise InvalidInputError(f"The query has more than {_LONGEST} characters.")
-    if _SUBSTITUTION in text:
-        raise InvalidInputError("The query may not hold '${': variables are not put in place here.")
+
+
+def _refuse_calls(normal: Normalised) -> None:
+    """Refuse functions by the tokens alone, whatever a parser makes of them."""
+    qualified = normal.qualified_call()
+    if qualified is not None:
+        raise InvalidInputError(f"The query of a view may not call {qualified}(): call functions by their plain names.")
+    forbidden = next((name for name in normal.calls() if name in FORBIDDEN), None)
+    if forbidden is not None:
+        raise InvalidInputError(f"The query of a view may not call {forbidden}().")
+
+
+def _parse(text: str, dialect: DialectType) -> exp.Query:
     try:
         statements = sqlglot.parse(text, read=dialect)
     except SqlglotError as error:

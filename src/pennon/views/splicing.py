@@ -1,6 +1,7 @@
 """Changing a statement of Spark's SQL where it has to be changed, and nowhere else.
 
-What a parser writes out again is not always what it read; so the statement keeps its own words.
+What a parser writes out again does not always mean what it read; so the statement keeps its own tokens, each in the one
+form that all parsers read alike.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from pennon.views.definition import SOURCE_ROW
 from pennon.views.select_text import quote
+from pennon.views.spark_lexer import Normalised
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_QUOTED = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEX_STRING, TokenType.NATIONAL_STRING}
 
 
 @dataclass(frozen=True)
@@ -32,17 +35,15 @@ class Edit:
 class Statement:
     """The words of a statement."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._read: list[Token] = Spark().tokenize(text)
+    def __init__(self, normal: Normalised) -> None:
+        self._text = normal.text
+        self._read: list[Token] = Spark().tokenize(normal.text)
         self._at = {token.start: index for index, token in enumerate(self._read)}
-        for token in self._read:
-            if token.token_type == TokenType.PIPE_GT:
-                raise InvalidInputError("The query of a view is a SELECT; '|>' is not offered.")
-            if token.token_type == TokenType.RAW_STRING:  # not all who read SQL agree where it ends
-                raise InvalidInputError("The query of a view has no raw strings (r'…'); write plain ones.")
-            if token.token_type == TokenType.VAR and not token.text.isascii():
-                raise InvalidInputError(f"The name {token.text!r} has to stand in backticks: Spark asks for that.")
+        if any(token.token_type == TokenType.PIPE_GT for token in self._read):
+            raise InvalidInputError("The query of a view is a SELECT; '|>' is not offered.")
+        quoted = [token.end for token in normal.tokens if token.kind in ("string", "name")]
+        if quoted != [token.end + 1 for token in self._read if token.token_type in _QUOTED]:
+            raise InvalidInputError("The SQL cannot be read: its quotes can be taken in several ways.")
 
     def edited(self, edits: Sequence[Edit]) -> str:
         """Return the statement with pieces replaced, and without a semicolon at its end."""

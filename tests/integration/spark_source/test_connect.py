@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from lance_namespace.errors import InvalidInputError
+
 import pennon.spark
+from pennon.spark.plan_check import check_statement, restrict
 from pennon.spark.session import accept_pandas
+from pennon.views.spark_lexer import normalise
 from tests.integration.spark_source.shops import Shop, ids, numbers
+from tests.support.view_sql import QUERIES, REFUSED, SOURCES, register_sources
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.spark import ConnectServer
 
 
@@ -26,5 +34,37 @@ def test_tables_are_read_queried_and_written(shop: Shop, connect_server: Connect
         assert there.sql("SELECT count(*) FROM {0}.t WHERE id < 5").collect()[0][0] == 5
         there.save(there.load("t", columns="id"), "copy")
         assert there.open("copy").count_rows() == 30
+    finally:
+        remote.stop()
+
+
+def test_plan_of_a_view_is_checked_before_it_runs(shop: Shop, connect_server: ConnectServer, tmp_path: Path) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.connect.session import SparkSession
+
+    accept_pandas()
+    remote: Any = SparkSession.builder.remote(connect_server.url).create()
+    try:
+        restrict(remote)
+        register_sources(remote)
+        there = replace(shop, spark=remote)
+        there.create("plain", numbers(3))
+        there.load("plain").createOrReplaceTempView("read")
+        remote.udf.register("scalar", lambda value: value)
+        allowed = [normalise(query) for query in QUERIES]
+        refused = [statement.format(folder=tmp_path) for statement in REFUSED]
+        check_statement(remote, normalise("SELECT id FROM read WHERE k = 1"), ["read"])
+        with pytest.raises(InvalidInputError, match="would run a query on"):
+            check_statement(remote, normalise("SELECT id FROM read"), SOURCES)
+        for query in allowed:
+            if not any("\n" in token.value for token in query.tokens):
+                check_statement(remote, query, SOURCES)
+            else:
+                with pytest.raises(InvalidInputError, match="line break"):
+                    check_statement(remote, query, SOURCES)
+        for statement in refused:
+            with pytest.raises((InvalidInputError, AnalysisException), match=r"would run|too large|SYNTAX|cannot run"):
+                check_statement(remote, normalise(statement), SOURCES)
+        assert not (tmp_path / "out").exists()
     finally:
         remote.stop()

@@ -25,6 +25,13 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: Read as one statement by a parser that ends a comment with its line, and as another one by Spark.
+CONTINUED_COMMENT = (
+    "-- \\\nSELECT id FROM t WHERE id IN (SELECT id FROM t) /*\n"
+    "SELECT TRANSFORM(id) USING \"sh -c 'id'\" AS (s string) FROM source_1\n-- */"
+)
+INNER_HINT = 'SELECT \'x=\' /* /*+ */ || reflect("java.lang.System","getProperty","user.dir") -- */\n AS s FROM t'
+
 
 def bind(text: str) -> Bound:
     query = SparkQuery(text)
@@ -72,14 +79,21 @@ class TestTables:
         "text",
         [
             "SELECT Name, percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS p FROM {} GROUP BY Name",
-            "SELECT date_format(now(), 'y') AS y, 'it''s' AS q, \"a\" AS d FROM {}",
-            "SELECT /*+ REPARTITION(3) */ id -- the key\n FROM {} /* all */ ORDER BY 1",
+            "SELECT date_format(now(), 'y') AS y, 'it\\'s' AS q FROM {}",
             "SELECT id FROM {} MINUS SELECT id FROM {}",
             "SELECT * FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM {}) WHERE n = 1",
         ],
     )
     def test_it_keeps_its_own_words(self, text: str) -> None:
         assert bind(text.format("ns.t AS x", "ns.t AS x")).sql == text.format("source_1 AS x", "source_1 AS x")
+
+    def test_comments_and_hints_are_blanked_out_and_strings_are_written_in_one_way(self) -> None:
+        text = (
+            "SELECT /*+ REPARTITION(3) */ id -- the key\n, \"a'b\" 'c' AS c, 1a1 FROM t AS x /* a /* b */ */ ORDER BY 1"
+        )
+        query = SparkQuery(text)
+        sql = query.bind({query.uses[0]: pa.schema([("id", pa.int64()), ("1a1", pa.int64())])}).sql
+        assert " ".join(sql.split()) == "SELECT id , 'a\\'bc' AS c, `1a1` FROM source_1 AS x ORDER BY 1"
 
     @pytest.mark.parametrize(
         ("text", "has"),
@@ -221,6 +235,16 @@ class TestWhatIsRefused:
             ("SELECT java_method('a', 'b') AS x FROM t", r"may not call java_method\(\)"),
             ("SELECT upper(try_reflect('a', 'b')) AS x FROM t", r"may not call try_reflect\(\)"),
             ("SELECT TRANSFORM(id) USING 'cat' FROM t", "may only read"),
+            (CONTINUED_COMMENT, "may only read"),
+            (INNER_HINT, r"may not call reflect\(\)"),
+            ("SELECT system.builtin.reflect('a', 'b') AS x FROM t", "by their plain names"),
+            ("SELECT `Reflect` ('a', 'b') AS x FROM t", r"may not call reflect\(\)"),
+            ("SELECT current_user() AS x FROM t", r"may not call current_user\(\)"),
+            ("SELECT current_user AS x FROM t", r"may not call current_user\(\)"),
+            ("SELECT '\\u0024{env:HOME}' AS x FROM t", "may not hold"),
+            ("SELECT id # FROM t", "no place for '#'"),
+            ("SELECT id /* FROM t", "comment is not closed"),
+            ("SELECT 'id FROM t", "quote is not closed"),
             ("SELECT id FROM identifier('t')", r"may not call identifier\(\)"),
             ("SELECT identifier('id') AS x FROM t", r"may not call identifier\(\)"),
             ("SELECT '${env:HOME}' AS x FROM t", "may not hold"),
