@@ -9,8 +9,10 @@ from typing import Any
 
 from pennon.functions.policy import ErrorPolicy
 
-_WHOLE = ("batch_size", "batch_bytes", "memory")
-_AMOUNTS = ("timeout", "num_cpus", "num_gpus")
+#: The most that each may be: beyond what any machine has, and within what Spark, Arrow and Lance can count.
+_WHOLE = {"batch_size": 2**31 - 1, "batch_bytes": 2**40, "memory": 2**50}
+_AMOUNTS = {"timeout": 1e9, "num_cpus": 1e6, "num_gpus": 1e6}
+MOST: Mapping[str, float] = {**_WHOLE, **_AMOUNTS}
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,17 @@ class Options:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        for names, kinds, words in ((_WHOLE, (int,), "a whole number"), (_AMOUNTS, (int, float), "a number")):
-            for name in names:
+        limits: tuple[tuple[dict[str, Any], tuple[type, ...], str], ...] = (
+            (_WHOLE, (int,), "a whole number"),
+            (_AMOUNTS, (int, float), "a number"),
+        )
+        for names, kinds, words in limits:
+            for name, most in names.items():
                 value = getattr(self, name)
                 if value is not None and not (type(value) in kinds and 0 < value < math.inf):
                     raise ValueError(f"{name} is {words} greater than 0, not {value!r}.")
+                if value is not None and value > most:
+                    raise ValueError(f"{name} is {value!r}; it must be at most {most:.0f}.")
         if not isinstance(self.error_policy, ErrorPolicy):
             raise TypeError(f"error_policy is an ErrorPolicy, such as ErrorPolicy.skip(), not {self.error_policy!r}")
         if self.partition_by is not None and self.partition_by_indexed_column is not None:

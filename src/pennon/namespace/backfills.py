@@ -22,13 +22,13 @@ from pennon.lake.planning import Mode, Plan, Summary, failed_rows, known_to, pla
 from pennon.lake.problems import typed_errors
 from pennon.lake.virtual_columns import read_function
 from pennon.namespace.backfill_models import (
-    COUNTS,
     BackfillPlan,
     BackfillRequest,
     ColumnErrorsRequest,
     ColumnErrorsResponse,
     ColumnStateRequest,
     ColumnStateResponse,
+    check_counts,
 )
 from pennon.namespace.base import Operations, note_transaction, parse_choice, request_as, table_id
 from pennon.namespace.function_environments import check_manifest
@@ -182,19 +182,13 @@ class BackfillOperations(Operations):
 
     def _check_backfill(self, request: BackfillRequest, dataset: Any) -> None:
         """Refuse what a job could only fail on."""
-        for name in COUNTS:
-            value = getattr(request, name)
-            if value is not None and value < 1:
-                raise InvalidInputError(f"{name} is {value}; it must be at least 1.")
+        check_counts(request)
         least, most = request.min_checkpoint_size, request.max_checkpoint_size
         if least is not None and most is not None and least > most:
             raise InvalidInputError(f"min_checkpoint_size, {least}, is more than max_checkpoint_size, {most}.")
         size = request.checkpoint_size
         if size is not None and not (least or size) <= size <= (most or size):
             raise InvalidInputError("checkpoint_size is not between min_checkpoint_size and max_checkpoint_size.")
-        seconds = request.batch_checkpoint_flush_interval_seconds
-        if seconds is not None and seconds < 0:
-            raise InvalidInputError("batch_checkpoint_flush_interval_seconds must not be negative.")
         if request.where is not None:
             request.where = check_expression(request.where, self.house.sql_limits)
             with typed_errors():

@@ -12,10 +12,11 @@ from pennon.catalog import job_events, jobs
 from pennon.catalog.jobs import ACTIVE, COMMITTING, ENDED, PAUSED, PENDING, STATES
 from pennon.core.caller import Role, current_caller
 from pennon.core.clock import now_millis
-from pennon.core.identifiers import Identifier, format_identifier, is_within, parse_identifier
+from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within, parse_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.jobs import control
 from pennon.jobs.queue import locked, missing_job
+from pennon.jobs.refreshes import KIND as REFRESH
 from pennon.namespace.base import Operations, namespace_id, note_transaction, request_as
 from pennon.namespace.job_models import (
     CancelJobResponse,
@@ -30,6 +31,7 @@ from pennon.namespace.job_models import (
     RetryJobRequest,
     RetryJobResponse,
 )
+from pennon.namespace.job_privacy import event_without_hidden_names, reads_hidden, without_hidden_names
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
@@ -111,6 +113,8 @@ class JobOperations(Operations):
         job = self.house.queue.find(job_id)
         if job is None or current_caller().principal.role_on(job.home) is None:
             raise missing_job(job_id)
+        if (job.result or job.failure) and self._reads_hidden(job):
+            return without_hidden_names(job, current_caller().principal)
         return job
 
     def visible_jobs(
@@ -129,7 +133,17 @@ class JobOperations(Operations):
 
     def events_of(self, job: Job, after: int, limit: int) -> list[JobEvent]:
         """Return what happened to a job after an event."""
-        return self._read(lambda connection: job_events.after(connection, job.id, after, limit))
+        found = self._read(lambda connection: job_events.after(connection, job.id, after, limit))
+        if not found or not self._reads_hidden(job):
+            return found
+        return [event_without_hidden_names(event, job, current_caller().principal) for event in found]
+
+    def _reads_hidden(self, job: Job) -> bool:
+        """Return whether a job is of a view that reads what the caller may not see."""
+        principal = current_caller().principal
+        if job.kind != REFRESH or principal.role_on(ROOT) is not None:
+            return False
+        return self._read(lambda connection: reads_hidden(connection, job.table_id, principal))
 
     def _change_job(self, operation: str, request: JobRequest, change: Change) -> tuple[str, str]:
         """Change a job, if the caller may, and record that it did; both or neither."""

@@ -13,6 +13,7 @@ from pennon.core.caller import Role, current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.lake.problems import typed_errors
+from pennon.namespace.backfill_models import check_counts
 from pennon.namespace.backfills import check_cluster
 from pennon.namespace.base import (
     missing_namespace,
@@ -25,6 +26,7 @@ from pennon.namespace.base import (
 )
 from pennon.namespace.dependent_models import DropTable
 from pennon.namespace.function_environments import check_manifest
+from pennon.namespace.job_privacy import HIDDEN, reads_hidden
 from pennon.namespace.view_creation import SCHEMA_CHANGES, ViewCreationOperations
 from pennon.namespace.view_models import (
     AlterViewRequest,
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from pennon.views import planning
 
 _LISTING = "materialized_views"
-_COUNTS = ("max_rows_per_fragment", "concurrency", "intra_applier_concurrency", "source_task_size", "output_limit")
 #: What of a request is not for the worker.
 _OWN = frozenset({"id", "identity", "context", "dry_run", "cascade", "priority", "source_version"})
 
@@ -70,6 +71,9 @@ class ViewOperations(ViewCreationOperations):
         sources = [self._describe_source(source, view) for source in definition.sources]
         behind = self._changed_source(view, definition, sources) if view.watermark is not None else None
         state, reason = _state(view, behind)
+        principal = current_caller().principal
+        if reason is not None and self._read(lambda connection: reads_hidden(connection, table.id, principal)):
+            reason = HIDDEN
         rebuild_reason = definition.rebuild_reason or self._untraceable(definition.sources[0], sources[0].table)
         active = self._read(lambda connection: jobs.active_on(connection, table.id))
         return DescribeViewResponse(
@@ -236,10 +240,7 @@ class ViewOperations(ViewCreationOperations):
 
     def _check_refresh(self, request: RefreshViewRequest, definition: Definition) -> int | None:
         """Refuse what a job could only fail on, and return the version of the source that is asked for."""
-        for name in _COUNTS:
-            value = getattr(request, name)
-            if value is not None and value < 1:
-                raise InvalidInputError(f"{name} is {value}; it must be at least 1.")
+        check_counts(request)
         if request.output_limit is not None and definition.kind != "chunker":
             raise InvalidInputError(f"output_limit is for chunkers; this view's kind is {definition.kind}.")
         check_cluster(self.house.settings, request.cluster)

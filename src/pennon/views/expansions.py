@@ -13,6 +13,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from lance_namespace_urllib3_client.models import MaterializedViewUdtfEntry
 
 from pennon.functions.envelope import Envelope, read_envelope
+from pennon.functions.options import MOST
 from pennon.functions.policy import ErrorPolicy, policy_of
 from pennon.lake.field_paths import find_field, path_expression
 from pennon.lake.indexing import VECTOR_TYPES
@@ -206,6 +207,8 @@ def _positive(name: str, given: float | None, stated: float | None) -> Any:
     value = given if given is not None else stated
     if value is not None and not value > 0:
         raise InvalidInputError(f"{name} is {value}; it must be greater than 0.")
+    if value is not None and value > MOST[name]:
+        raise InvalidInputError(f"{name} is {value}; it must be at most {MOST[name]:.0f}.")
     return value
 
 

@@ -10,9 +10,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from pennon.catalog import keys, open_database
+from pennon.catalog import keys, open_database, tables, views
 from pennon.core.caller import Role
 from pennon.core.paging import encode_token
+from pennon.jobs.queue import Queue
+from pennon.jobs.refreshes import submit_refresh
 from pennon.server.operation import Operation
 from pennon.server.operations import OPERATIONS
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, Sample, path_of, stream
@@ -139,6 +141,45 @@ def test_a_source_that_was_renamed_where_it_is_hidden_keeps_its_old_name(
     path = f"/v1/materialized_view/{own.name}%24of_hidden/describe"
     told = {wire: wire.post(path).json["sources"][0]["id"] for wire in (admin, stranger)}
     assert told == {admin: [hidden.name, "renamed"], stranger: [hidden.name, "source"]}
+
+
+def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
+    server: PennonProcess, hidden: Home, own: Home, admin: Keyed, stranger: Keyed
+) -> None:
+    """Whatever a worker wrote down of them: in events, in results, in failures, and as the reason of a view's state."""
+    hidden.send("table", hidden.other("secret"), "create", stream())
+    named = f"{hidden.name}$secret"
+    view = f"{own.name}$of_secret"
+    own.ask("materialized_view", view, "create", {"source_query": f"SELECT id FROM {hidden.name}.secret"})
+    told = {"mode": "rebuild", "reason": f"{named!r} has new columns.", "source_versions": {named: 1}, "rows": 3}
+    failure = {"type": "TableNotFoundError", "message": f"{named!r} was dropped.", "phase": "plan", "retryable": False}
+    jobs = []
+    with closing(open_database(f"sqlite:///{server.directory / '.pennon' / 'catalog.db'}")) as database:
+        queue, identifier = Queue(database), tuple(view.split("$"))
+        found = database.read(lambda connection: tables.find(connection, identifier))
+        assert found is not None
+        for ending in ({"result": told}, {"failure": failure}):
+            jobs.append(
+                database.write(lambda connection: submit_refresh(queue, connection, found, {}, submitted_by="a"))
+            )
+            while (claimed := queue.claim("test", 60.0)) is not None and claimed.id != jobs[-1].id:
+                queue.finish(claimed, "cancelled", counters={})  # what other tests left
+            assert claimed is not None
+            queue.note(claimed, "planned", f"{hidden.name}_upstream", told)
+            queue.finish(claimed, "done" if "result" in ending else "failed", counters={}, **ending)
+        database.write(lambda connection: views.mark_stale(connection, found.id, failure["message"], jobs[-1].id))
+    requests = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]
+    requests += [("/v1/jobs/query_events", {"job_ids": [job.id for job in jobs]})]
+    answers = {wire: [wire.post(*each).content for each in requests] for wire in (admin, stranger)}
+    feeds = {wire: [wire.get(f"/v1/jobs/{job.id}/events").content for job in jobs] for wire in (admin, stranger)}
+    assert all(b"secret" in content for content in answers[admin] + feeds[admin])
+    for content in answers[stranger] + feeds[stranger]:
+        assert b"secret" not in content.replace(b"of_secret", b"")
+        assert b"upstream" not in content
+        assert b"rebuild" in content or b"TableNotFoundError" in content
+    path = f"/v1/materialized_view/{quoted(view)}/describe"
+    assert admin.post(path).json["reason"] == failure["message"]
+    assert stranger.post(path).json["reason"] == "(hidden from this key)"
 
 
 #: Every listing with pages: where it is, and whether its limit and token are in the body.
