@@ -115,6 +115,18 @@ def test_a_deleted_branch_is_forgotten(written: ClientTable) -> None:
     written.check(version=3, ids=range(30))
 
 
+def test_a_writer_that_missed_the_deletion_of_a_branch_does_not_bring_it_back(written: ClientTable) -> None:
+    written.open().create_branch("dev")
+    late = written.on_branch("dev")
+    written.client.delete_table_branch(ln.DeleteTableBranchRequest(id=written.id, name="dev"))
+    with pytest.raises((OSError, ValueError)):
+        late.insert(rows(100, 110))
+    with pytest.raises(ln.TableBranchNotFoundError):
+        written.recorded("dev")
+    written.open().create_branch("dev")
+    assert (written.recorded("dev"), written.on_branch("dev").count_rows()) == ([3], 30)
+
+
 @pytest.mark.parametrize("start", [1, 2, 3, 5])
 def test_a_branch_may_be_made_again_under_the_same_name_anywhere(written: ClientTable, start: int) -> None:
     written.write(rows(30, 40))

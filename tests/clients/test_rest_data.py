@@ -102,6 +102,9 @@ def test_indices_are_made_listed_described_and_dropped(made: ClientTable) -> Non
     assert (stats.num_indexed_rows, stats.num_unindexed_rows) == (300, 0)
     text = {"string_query": StringFtsQuery(query="word3", columns=["text"])}
     found = query(made, full_text_query=text)
+    terms = [{"terms": "word3", "column": "text"}, {"terms": "none such", "column": "text"}]
+    several = {"structured_query": {"query": {"multi_match": {"match_queries": terms}}}}
+    assert sorted(ids_of(query(made, full_text_query=several))) == sorted(ids_of(found))
     assert ids_of(found) == list(range(3, 300, 5))
     client.drop_table_index(ln.DropTableIndexRequest(id=identifier, index_name="text_idx"))
     assert names() == {"id_idx", "vector_idx"}

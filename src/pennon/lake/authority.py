@@ -83,7 +83,11 @@ class CommitAuthority:
                 "committed together with others."
             )
         if unmanaged:
-            return [self._commit_unmanaged(*entries[0], note)]
+            try:
+                return [self._commit_unmanaged(*entries[0], note)]
+            except InvalidInputError:
+                self._require_branch(*entries[0])
+                raise
         for attempt in range(_ATTEMPTS):
             try:
                 return self._commit_managed(entries, note, by_client=by_client)
@@ -102,11 +106,15 @@ class CommitAuthority:
         self._ownership.require_table(table)
         try:
             staged = self._stage(table, proposal)
-        except (ConcurrentModificationError, InvalidInputError):
+        except (ConcurrentModificationError, InvalidInputError) as error:
             # Its files are missing, too, when the table was dropped at that moment.
             if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
                 raise _dropped(table) from None
+            if isinstance(error, InvalidInputError):
+                self._require_branch(table, proposal)
             raise
+        if by_client and isinstance(staged, Staged) and staged.version.branch != MAIN:
+            self._check_first_of_branch(staged, proposal, self._latest(table, staged.version.branch))
         if isinstance(staged, Staged):
             staged.folder.sync(staged.written)  # the record must not outlive what it tells of
         if by_client and table.is_view and isinstance(staged, Staged):
@@ -139,6 +147,21 @@ class CommitAuthority:
         """Raise that a commit follows a version that is lost, where that is why it cannot be checked."""
         if latest is not None and self._history.repair(table, latest):
             raise OvertakenError(f"Version {latest.version}, which the commit follows, was lost on storage.")
+
+    def _require_branch(self, table: Table, proposal: Proposal) -> None:
+        """Raise that a branch does not exist, where that is what is wrong with a proposal."""
+        branch = check_branch(proposal.branch)
+        if branch != MAIN:
+            self._history.latest(table, branch)
+
+    def _check_first_of_branch(self, staged: Staged, proposal: Proposal, latest: Version | None) -> None:
+        """Refuse the first version of a branch that does not make the branch: it was deleted since, or never there.
+
+        A client makes a branch by committing a clone of its parent's version under the parent's number.
+        """
+        first = latest is None and staged.version.branch != MAIN
+        if first and operation_of(staged.folder, staged.version.branch, staged.manifest) not in {"clone", None}:
+            self._require_branch(staged.table, proposal)
 
     def record(self, connection: Connection, staged: Staged, transaction_id: str) -> Version:
         """Record a staged version inside the transaction of the commit; this is where races are decided."""
@@ -248,6 +271,7 @@ class CommitAuthority:
             staged = self._inspector.inspect(table, folder, proposal, latest)
         except FileNotFoundError:
             raise InvalidInputError("There is no staged manifest at manifest_path.") from None
+        self._check_first_of_branch(staged, proposal, latest)
         staged.folder.sync(staged.written)
         version = self.publish(staged, staged.version)
         return replace(version, transaction_id=write_note(self._database, note))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Details:
-    """The schema (as JSON), table metadata and basic statistics of one version."""
+    """The schema (as JSON), the metadata of table and schema, and basic statistics of one version."""
 
     schema: dict[str, Any]
     metadata: dict[str, str]
@@ -45,13 +45,13 @@ class DetailReader:
         return known
 
     def _load(self, table: Table, version: Version) -> Details:
-        from pennon.lake.arrow_json import schema_to_json
+        from pennon.lake.arrow_json import schema_to_json, text_map
 
         dataset = self._datasets.at(table, version.branch, version.version)
         fragments = dataset.get_fragments()
         return Details(
             schema=schema_to_json(dataset.schema),
-            metadata=dict(dataset.metadata or {}),
+            metadata={**(dataset.metadata or {}), **text_map(dataset.schema.metadata)},
             num_fragments=len(fragments),
             num_deleted_rows=sum(fragment.num_deletions for fragment in fragments),
         )

@@ -50,7 +50,7 @@ def _structured(dataset: Any, query: Any, depth: int) -> lq.FullTextQuery:
     given = [(kind, body) for kind, body in query.items() if kind in _KINDS and body is not None]
     if len(given) != 1 or not isinstance(given[0][1], dict):
         raise InvalidInputError(f"A full-text query is exactly one of {', '.join(_KINDS)}.")
-    kind, body = given[0]
+    kind, body = given[0][0], {name: value for name, value in given[0][1].items() if value is not None}
     try:
         return _KINDS[kind](dataset, body, depth)
     except (TypeError, ValueError, KeyError, OverflowError) as error:

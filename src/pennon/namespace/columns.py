@@ -50,7 +50,7 @@ from pennon.namespace.dependents import DependentOperations, wants_cascade
 from pennon.namespace.function_environments import check_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry
 
@@ -73,7 +73,10 @@ class ColumnOperations(DependentOperations):
         self._check_functions(request.new_columns)
 
         def work(dataset: Any) -> None:
-            _refuse_existing(dataset, _names_of(request.new_columns))
+            added = _names_of(request.new_columns)
+            _refuse_existing(dataset, added)
+            for entry in request.new_columns:
+                _require_inputs(dataset, entry.virtual_column, added)
             _add(dataset, request.new_columns, folder, self.house.sql_limits)
 
         written = self._change(table, request.branch, "AlterTableAddColumns", work)
@@ -108,6 +111,8 @@ class ColumnOperations(DependentOperations):
         def work(dataset: Any) -> None:
             effect.look_at_alterations(dataset, request.alterations)
             steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
+            for entry in request.alterations:
+                _require_inputs(dataset, entry.virtual_column, ())
             for entry in request.alterations:
                 if entry.virtual_column is not None:
                     before = stored_metadata(dataset, entry.path)
@@ -211,6 +216,14 @@ def _refuse_existing(dataset: Any, names: list[str]) -> None:
     if clashes:
         raise TableSchemaValidationError(f"The column {clashes[0]!r} already exists.")
     check_column_names(names)
+
+
+def _require_inputs(dataset: Any, column: Any, added: Collection[str]) -> None:
+    """Refuse a function whose inputs are columns neither of the table nor of the same request."""
+    inputs = (column.input_columns if column is not None else None) or ()
+    for path in inputs:
+        if split_path(path)[0] not in added:
+            find_field(dataset.schema, path)
 
 
 def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder, limits: SqlLimits) -> None:

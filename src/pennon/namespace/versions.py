@@ -132,6 +132,8 @@ class VersionOperations(Operations):
             raise InvalidInputError("The request names no range of versions.")
         if any(bounds.start_version < 0 or bounds.end_version < -1 for bounds in request.ranges):
             raise InvalidInputError("A range of versions starts at 0 or later and ends at -1 (all) or later.")
+        if any(-1 != bounds.end_version < bounds.start_version for bounds in request.ranges):
+            raise InvalidInputError("A range of versions ends before it starts; swap start_version and end_version.")
         newest = self.house.history.latest(table, branch)
         known = self._known_versions(table, branch)
         numbers = {n for bounds in request.ranges for n in known if _covers(bounds, n)}

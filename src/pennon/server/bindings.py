@@ -129,6 +129,8 @@ def alter_table_add_columns(call: Call) -> Any:
 
 def update_table_schema_metadata(call: Call) -> Any:
     """Replace the metadata of a schema, which is all that the body and the answer hold."""
+    if "metadata" not in call.stated:
+        raise InvalidInputError("The metadata is missing: send a JSON object of texts; an empty one removes all of it.")
     request = call.request(ln.UpdateTableSchemaMetadataRequest)
     return call.namespace.update_table_schema_metadata(request).metadata
 
@@ -149,8 +151,8 @@ def list_table_tags(call: Call) -> Any:
 
 
 def restore_table(call: Call) -> Any:
-    """Restore a version; LanceDB's client leaves it out when the newest is meant."""
-    newest = call.stated.get("version") is None
+    """Restore a version; LanceDB's own client leaves it out when the newest is meant."""
+    newest = call.remote and call.stated.get("version") is None
     request = call.request(ln.RestoreTableRequest, **({"version": 0} if newest else {}))
     if newest:
         table = call.namespace.find_table(call.identifier)

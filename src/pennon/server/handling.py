@@ -114,7 +114,9 @@ class Handler:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
         known = await self._recognise(exchange, {}) if len(raw) > _STRANGERS_BYTES else None
-        body = parse_body(raw) if operation.whole is None else {operation.whole: parse_body(raw)}
+        body = parse_body(raw)
+        if operation.whole is not None:
+            body = {operation.whole: body} if raw else {}
         principal = known or await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
         remote = Remote(operation, exchange)

@@ -202,7 +202,11 @@ def test_full_text_queries_are_strings_or_structured(table: DataTable) -> None:
         "must_not": [{"match": {"terms": "red", "column": "word"}}],
     }}}}  # fmt: skip
     several = {"structured_query": {"query": {"multi_match": {"match_queries": [{"terms": "green"}]}}}}
-    for query in (text, match, phrase, excluded, several):
+    plain = {"terms": "green", "column": "word", "boost": None, "fuzziness": None, "operator": None}
+    spelled = {"structured_query": {"query": {"match": None, "multi_match": {"match_queries": [
+        {**plain, "max_expansions": None, "prefix_length": None}, {"terms": "none such", "column": "word"},
+    ]}}}}  # fmt: skip
+    for query in (text, match, phrase, excluded, several, spelled):
         assert sorted(table.ids(full_text_query=query)) == list(range(1, 100, 3))
     demoted = {"structured_query": {"query": {"boost": {
         "positive": {"match": {"terms": "green blue"}}, "negative": {"match": {"terms": "green"}},
