@@ -21,8 +21,8 @@ export function bytes(value) {
 export function percent(part, whole) {
   if (!whole) return "0%";
   const share = (100 * part) / whole;
-  // 100% is said only when it is all of it.
-  if (share > 99.9 && part < whole) return "99.9%";
+  // 100% is said only when it is all of it: rounding must not get there.
+  if (part < whole && share >= 99) return `${Math.min(99.9, Math.floor(share * 10) / 10)}%`;
   if (share > 0 && share < 0.1) return "< 0.1%";
   return `${share >= 10 || Number.isInteger(share) ? Math.round(share) : share.toFixed(1)}%`;
 }

@@ -15,10 +15,18 @@ const PAGE = 100;
 
 export const stateChip = (state) => h("span.chip", { class: `state-${state}` }, state.replace("_", " "));
 
-/** How much of a job is done, of how much; a condition may leave fewer rows to compute than were looked at. */
-export function progressOf({ counters, state }) {
-  const done = counters.rows_computed ?? 0;
-  return { done, planned: state === "done" ? done : (counters.rows_planned ?? 0) };
+/**
+ * How much of a job is done, of how much; a condition may leave fewer rows to compute than were looked at.
+ *
+ * A backfill counts rows that failed among those it computed. Rows are in the table only when the job is done.
+ */
+export function progressOf({ counters, state, job_type: type }) {
+  const failed = counters.rows_failed ?? 0;
+  const computed = counters.rows_computed ?? 0;
+  const good = type === "backfill" ? Math.max(0, computed - failed) : computed;
+  if (state === "done") return { done: good, planned: good + failed };
+  const planned = counters.rows_planned ?? 0;
+  return { done: Math.min(good, planned * 0.999), planned };
 }
 
 /** Jobs as a table. */
@@ -49,7 +57,7 @@ export function jobTable(jobs) {
             )
           : "",
       ),
-      h("td.number", {}, count(done)),
+      h("td.number", {}, count(job.counters.rows_computed ?? 0)),
       h("td.number", {}, job.counters.rows_failed ? h("span.bad", {}, count(job.counters.rows_failed)) : "0"),
       h("td", { title: moment(job.created_at_millis) }, ago(job.created_at_millis)),
       h("td.number", {}, seconds(took)),

@@ -43,7 +43,7 @@ export function progressBar(done, whole, label) {
       "aria-label": label,
       "aria-valuemin": "0",
       "aria-valuemax": "100",
-      "aria-valuenow": String(Math.round(share * 100)),
+      "aria-valuenow": String(Math.floor(share * 100)), // 100 only when it is all of it
     },
     h("span", { style: { width: `${share * 100}%` } }),
   );
