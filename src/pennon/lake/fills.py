@@ -150,6 +150,11 @@ class FragmentFill:
         """How many rows the fragment has, deleted ones included; 0 where row ids are not stable."""
         return sum(length for _, length in self.row_ids)
 
+    @property
+    def has_stale(self) -> bool:
+        """Whether rows were computed from inputs that have changed since."""
+        return any(segment.stale for segment in self.segments)
+
     def stale_before(self, version: int) -> FragmentFill:
         """Return it when the inputs of rows that were last known to be unchanged before a version may be others."""
         old = replace(self, segments=tuple(each for each in self.segments if each.valid_at < version))
@@ -226,7 +231,8 @@ class Ledger:
             column: The column.
             states: What is known of the column in that version.
         """
-        moved = [state for state in states if state.moved and state.fill.segments]
+        # Where rows went stale, the commit of their new values tells it; a branch that began before must not hear of it.
+        moved = [state for state in states if state.moved and state.fill.segments and not state.fill.has_stale]
         if not moved:
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -330,13 +331,12 @@ def test_a_branch_knows_nothing_of_another_that_had_its_name(new_sheet: NewSheet
     assert sheet.state(branch="dev") == (0, 0, 0, 10)
 
 
-def test_inputs_that_are_written_in_place_make_values_stale(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = filled(new_sheet, log)
+def update_in_place(sheet: Sheet, column: str = "x") -> None:
+    """Have a client write a column of the row 13 in place, of which Lance marks no row."""
     before = sheet.open()
-    fragment = before.get_fragments()[1]
-    found = fragment.to_table(columns=["id"], with_row_id=True)
-    changed = pa.table({"_rowid": found["_rowid"].slice(3, 1), "x": pa.array([5], pa.int64())})
-    metadata, fields = fragment.update_columns(changed, left_on="_rowid", right_on="_rowid")
+    (fragment,) = (each for each in before.get_fragments() if each.count_rows("id = 13"))
+    changed = pa.table({"id": [13], column: pa.array([5], pa.int64())})
+    metadata, fields = fragment.update_columns(changed, left_on="id", right_on="id")
     lance.LanceDataset.commit(
         before,
         lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields),
@@ -345,7 +345,47 @@ def test_inputs_that_are_written_in_place_make_values_stale(new_sheet: NewSheet,
         table_id=[sheet.name],
         namespace_client_managed_versioning=True,
     )
-    assert sheet.numbers()[13] == 5
+    assert sheet.values(column)[13] == 5
+
+
+def test_a_column_written_in_place_is_known_after_a_compaction(new_sheet: NewSheet, log: CallLog) -> None:
+    """Also if the row moved before, or it was the column itself, and once its versions were cleaned up."""
+    sheet = filled(new_sheet, log)
+    update_in_place(sheet)
+    sheet.compact()
+    sheet.open().cleanup_old_versions(timedelta(0))
+    assert sheet.state() == (20, 0, 10, 0)
+    assert sheet.fill() == list(range(10, 20))
+    check(sheet)
+
+    sheet.add(30, 40)
+    assert sheet.fill() == list(range(30, 40))
+    sheet.compact()
+    update_in_place(sheet, "y")
+    sheet.add(40, 41)
+    sheet.compact()
+    assert 13 in sheet.fill()
+    check(sheet)
+
+
+def test_a_plain_column_and_a_compaction_make_nothing_stale(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = filled(new_sheet, log)
+    sheet.table.add_columns({"w": "x + 1"})
+    sheet.compact()
+    check(sheet)
+    assert sheet.fill() == []
+
+    sheet.table.add_columns({"v": "x + 1"})
+    sheet.update("id = 3", 7)  # which leaves the fragment
+    sheet.table.add_columns({"u": "x + 1"})
+    sheet.compact()
+    assert 3 in sheet.fill()
+    check(sheet)
+
+
+def test_inputs_that_are_written_in_place_make_values_stale(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = filled(new_sheet, log)
+    update_in_place(sheet)
     assert sheet.state() == (20, 0, 10, 0)  # Lance does not say which rows it was
     assert sheet.fill() == list(range(10, 20))
     check(sheet)

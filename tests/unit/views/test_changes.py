@@ -124,6 +124,32 @@ def test_column_that_is_read_and_written_in_place_changes_its_rows(path: str) ->
     assert told(old, new, ["id", "a"]) == NOTHING
 
 
+def _update_column(*, named: bool) -> Callable[[Any], Any]:
+    """Write a column of the second fragment in place, as pylance's ``update_columns`` does."""
+
+    def update(dataset: Any) -> None:
+        changed = pa.table({"id": [12], "a": pa.array([5], dataset.schema.field("a").type)})
+        metadata, fields = dataset.get_fragments()[1].update_columns(changed, left_on="id", right_on="id")
+        operation = lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields if named else [])
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    return update
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_update_in_place_changes_the_rows_of_its_fragments(path: str, *, named: bool) -> None:
+    old, new = happen(path, append(40, 42), _update_column(named=named), lambda dataset: dataset.delete("id = 30"))
+    assert told(old, new) == {"added": [40, 41], "changed": list(range(10, 20)), "gone": [30]}
+    assert told(old, new, ["id"])["changed"] == []
+    assert not untouched(path, _update_column(named=named))
+
+
+def test_update_in_place_is_known_after_a_compaction(path: str) -> None:
+    old, new = happen(path, append(40, 41), _update_column(named=True), compact)
+    assert 12 in told(old, new)["changed"]
+    assert told(old, new, ["id"]) == {"added": [40], "changed": [], "gone": []}
+
+
 def test_column_that_is_dropped_and_made_again_changes_all_rows(path: str) -> None:
     """The new one may have the id of the old one, and the rows do not tell that they changed."""
     happen(path, lambda dataset: dataset.add_columns({"c": "a + 1"}))
