@@ -86,10 +86,10 @@ def read_manifest(path: Path) -> bytes:
 
 def edit_manifest(content: bytes, edit: Callable[[Any], None]) -> bytes:
     """Return a manifest with a change of its message; sections before it stay where they are."""
-    position, major, minor, magic = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
+    position, *_ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
     (length,) = struct.unpack_from("<I", content, position)
     manifest = Manifest()
     manifest.ParseFromString(content[position + 4 : position + 4 + length])
     edit(manifest)
     body = manifest.SerializeToString()
-    return content[:position] + struct.pack("<I", len(body)) + body + _TRAILER.pack(position, major, minor, magic)
+    return b"".join((content[:position], struct.pack("<I", len(body)), body, content[-_TRAILER.size :]))

@@ -23,6 +23,7 @@ from pennon.catalog import column_fills, column_writes
 from pennon.catalog.column_fills import Fill
 from pennon.lake.column_writes import ColumnWrite, first_reliable
 from pennon.lake.file_signatures import input_signature, signature
+from pennon.lake.problems import typed_errors
 from pennon.lake.spans import NOTHING, Mask, Spans, as_spans, mask_of, numbers_of, runs_of, spans_of
 
 if TYPE_CHECKING:
@@ -264,7 +265,8 @@ class Ledger:
 
         until = dataset.version
         found, writes = known_to(branch, until), written_on(branch, until)
-        branches = dataset.branches.list() if branch else {}
+        with typed_errors():
+            branches = dataset.branches.list() if branch else {}
         while branch in branches:
             until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
             found, writes = [*known_to(branch, until), *found], [*written_on(branch, until), *writes]

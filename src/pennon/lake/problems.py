@@ -59,6 +59,14 @@ def _rule(pattern: str, make: Callable[[re.Match[str]], LanceNamespaceError]) ->
 
 
 _RULES: tuple[Rule, ...] = (
+    # To try again does not bring a file back: no error that clients retry.
+    _rule(
+        r"(?:Not found: |Object at location )\S*?\b(?:data|_deletions|_indices|_blobs)/",
+        lambda _: TableVersionNotFoundError(
+            "The version cannot be read: its manifest names files that storage does not have. They were removed, or "
+            "never written; read or restore another version."
+        ),
+    ),
     _rule(
         r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?"
         r"(?P<hint> Did you mean '[^']*'\?)?(?:[.,]|$|\s)",

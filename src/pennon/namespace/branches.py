@@ -85,8 +85,14 @@ class BranchOperations(Operations):
 
         def work(opened: Any) -> None:
             known = self._branches(table)
+            if refs.remove_malformed(folder, name, "branch"):
+                _remove_remains(folder, name)
+                self._write(forget)
+                return
             if name not in known:
                 raise TableBranchNotFoundError(f"The table has no branch {request.name!r}.{suggest(name, known)}")
+            if unread := refs.malformed(folder):
+                raise InvalidInputError(f"The file of {unread[0]} in _refs is malformed; delete that one first.")
             found = [*refs.all_tags(folder), *known.values()]
             held = self._read(lambda connection: pins.name_views(connection, found))
             needed = [str(ref) for ref in held if ref.branch == name]

@@ -81,8 +81,10 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         with self._while_it_lasts(table), self.house.writer.turn(table):
-            self._tag(table, request.tag)
-            self.house.places.folder(table.location).remove(path)
+            folder = self.house.places.folder(table.location)
+            if not refs.remove_malformed(folder, request.tag, "tag"):
+                self._tag(table, request.tag)
+                folder.remove(path)
         return DeleteTableTagResponse(transaction_id=self._note("DeleteTableTag", table))
 
     def _tag(self, table: Table, name: str) -> refs.Ref:
