@@ -1,0 +1,221 @@
+"""SQL of callers: what Lance can evaluate is evaluated, what could end a process costs one query at most."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.integration.data.tables import DataTable, error, rows
+from tests.integration.data.test_streams import address_of
+from tests.support.rest import RestClient
+from tests.support.server import PennonProcess
+from tests.support.waiting import wait_until
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(5), pa.int64()),
+        "s": ["a", "b", "it's", None, "größe"],
+        "b": pa.array([b"\xca\xfe", b"x", b"", None, b"z"]),
+        "lb": pa.array([b"\xca\xfe", b"x", b"", None, b"z"], pa.large_binary()),
+        "fb": pa.array([b"\xca\xfe", b"xx", b"yy", None, b"zz"], pa.binary(2)),
+        "f": [1.5, 2.0, 3.0, 4.0, None],
+        "dec": pa.array([1, 2, 3, 4, 5]).cast(pa.decimal128(22, 2)),
+        "ts": pa.array([0, 1, 2, 3, None], pa.timestamp("us")),
+        "d": pa.array([0, 1, 2, 3, None], pa.date32()),
+        "boo": [True, False, None, True, False],
+        "st": pa.array([{"x": number, "y": "q"} for number in range(5)]),
+        "l": pa.array([[1, 2], [3], [], None, [4]]),
+        "odd name": pa.array(range(5), pa.int32()),
+    }
+)
+#: Numbers, bytes, texts and names, times, nested values, conditions and operators, casts and calls.
+FORMS = r"""
+id = 1 ¦ id = 0x2 ¦ id = 1e0 ¦ id = .5 ¦ id = 5. ¦ f = 1.5 ¦ f > 1.5e0 ¦ f = -1.5E-1 ¦ id = 1_0 ¦ id = 1L ¦ id = -1
+id = +1 ¦ -id = -1 ¦ dec = 1.00 ¦ dec = DECIMAL '1.0' ¦ dec > cast(2 as decimal(22,2)) ¦ b = X'CAFE' ¦ lb = x'cafe'
+fb = X'CAFE' ¦ b IN (X'CAFE', X'78') ¦ b = X'' ¦ b != X'CAFE' AND b IS NOT NULL ¦ b = X'CAF' ¦ b = X'ZZ'
+X'CAFE' = b ¦ coalesce(b, X'00') = X'00' ¦ s = X'61' ¦ b = X"CAFE" ¦ b > X'00' ¦ s = 'a' ¦ s = "a" ¦ s = 'it''s'
+s = 'größe' ¦ s = E'a' ¦ s = U&'\0061' ¦ s = N'a' ¦ s = r'a' ¦ s = $$a$$ ¦ s = q'[a]' ¦ s = B'1' ¦ s = ''
+s = '--a' ¦ s = '/*' ¦ `id` = 1 ¦ `odd name` = 2 ¦ ID = 1 ¦ [id] = 1 ¦ s = 'a' -- or what? ¦ s = /* a */ 'a'
+id = 1 /* /* */ */ ¦ id = 1; ¦ id = 1 # x ¦ ts = TIMESTAMP '1970-01-01 00:00:00' ¦ d = DATE '1970-01-02'
+TIME '10:00:00' IS NOT NULL ¦ now() > ts ¦ ts > TIMESTAMP '1970-01-01' + INTERVAL '1 day' ¦ d + INTERVAL '1' DAY > d
+ts AT TIME ZONE 'UTC' IS NOT NULL ¦ EXTRACT(year FROM ts) = 1970 ¦ date_part('year', ts) = 1970
+ts::date = DATE '1970-01-01' ¦ current_date > d ¦ st.x = 1 ¦ st['x'] = 1 ¦ st["x"] = 1 ¦ st.`x` = 1 ¦ st.x.z = 1
+get_field(st, 'x') = 1 ¦ l[1] = 1 ¦ l = [1, 2] ¦ array_has(l, 3) ¦ l[1:2] = [1] ¦ array[1,2] = l ¦ {'x': 1} = st
+struct(1, 'q') = st ¦ array_length(l) = 2 ¦ cardinality(l) = 1 ¦ l @> [1] ¦ st->'x' = 1 ¦ map([1],[2]) IS NULL
+get_field(st) = 1 ¦ boo ¦ NOT boo ¦ boo IS TRUE ¦ boo IS NOT FALSE ¦ boo IS UNKNOWN ¦ s IS NULL ¦ true ¦ false
+null ¦ 1 ¦ id BETWEEN 1 AND 2 ¦ id NOT BETWEEN 1 AND 2 ¦ id IN (1, 2) ¦ id NOT IN (1, 2) ¦ id IN ()
+id = ANY([1, 2]) ¦ s IS DISTINCT FROM 'a' ¦ s IS NOT DISTINCT FROM 'a' ¦ s LIKE 'a%' ¦ s LIKE 'a\%' ESCAPE '\'
+s ILIKE 'A' ¦ s NOT LIKE '%a%' ¦ s SIMILAR TO 'a' ¦ s ~ 'a' ¦ s !~* 'A' ¦ s RLIKE 'a' ¦ s LIKE ANY ('a') ¦ s <=> 'a'
+id == 1 ¦ id <> 1 ¦ id != 1 ¦ id & 1 = 1 ¦ id | 1 = 1 ¦ id ^ 1 = 0 ¦ id << 1 = 2 ¦ id >> 1 = 0 ¦ id % 2 = 0
+id div 2 = 1 ¦ id = ~1 ¦ s || 'x' = 'ax' ¦ id + 1 * 2 - 3 / 1 = 0 ¦ (id = 1 OR id = 2) AND s IS NOT NULL
+CASE WHEN s = 'a' THEN true END ¦ id = CASE s WHEN 'a' THEN 0 ELSE 9 END ¦ EXISTS (SELECT 1) ¦ id IN (SELECT 1)
+CAST(id AS string) = '1' ¦ TRY_CAST(s AS int) IS NULL ¦ id::bigint = 1 ¦ id::varchar = '1' ¦ INT '1' = id
+cast(id as varchar(3)) = '1' ¦ lower(s) = 'a' ¦ LOWER (s) = 'a' ¦ `lower`(s) = 'a' ¦ lower/**/(s) = 'a'
+position('a' IN s) = 1 ¦ strpos(s, 'a') = 1 ¦ substring(s FROM 1 FOR 1) = 'a' ¦ substr(s, 1, 1) = 'a'
+trim(BOTH 'a' FROM s) = '' ¦ btrim(s) = 'a' ¦ trim(s) = 'a' ¦ overlay(s PLACING 'x' FROM 1 FOR 1) = 'x'
+ceil(f) = 2 ¦ round(f) = 2 ¦ abs(-id) = 1 ¦ regexp_like(s, '^a') ¦ regexp_match(s, 'a') = ['a']
+regexp_replace(s, 'a', 'b') = 'b' ¦ replace(s, 'a', 'b') = 'b' ¦ concat(s, '-', s) = 'a-a' ¦ lpad(s, 3, '0') = '00a'
+repeat(s, 3) = 'aaa' ¦ repeat(s, 300) = 'x' ¦ length(repeat(s, id)) = 1 ¦ array_repeat(id, 2) = [1, 1]
+cardinality(range(0, id)) = 2 ¦ levenshtein(s, 'a') = 0 ¦ md5(s) = '0cc175b9c0f1b6a831c399e269772661'
+coalesce(s, 'none') = 'none' ¦ nullif(s, 'a') IS NULL ¦ count(*) = 1 ¦ row_number() OVER () = 1 ¦ foo(id) = 1
+_rowid = 1 ¦ _rowaddr >= 0 ¦ missing = 1 ¦ id = $1 ¦ id = ? ¦ :x = 1 ¦ id =:x ¦ {fn abs(id)} = 1 ¦ lower(s) ¦ 'open
+id = (1 ¦ id = 1) ¦ id = 1 id = 2 ¦ @x = 1 ¦ s = 'a' 'b' ¦ a.b.c(1) = 1
+"""
+GRAMMAR = [*(form.strip() for form in re.split("[¦\n]", FORMS)), "s = 'a'\n-- b\nOR id = 1", "id =\u00a01"]
+#: What would end the process that evaluates it; through Pennon each is refused, and the server goes on.
+DANGEROUS = [
+    "cardinality(array_repeat(id, 100000000000)) > 1",
+    "length(lpad(s, 2000000000)) = 1",
+    "length(`repeat`(repeat(s, 100000), 10000)) = 1",
+    "length(replace(repeat(s, 1000), 'e', repeat('b', 1000000))) = 1",
+]
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return lance.write_dataset(ROWS, tmp_path_factory.mktemp("direct") / "t.lance")
+
+
+def evaluate(direct: Any, sql: str) -> list[int] | None:
+    try:
+        found = direct.scanner(columns=["id"], filter=sql or None).to_table()
+    except BaseException as failure:
+        if isinstance(failure, KeyboardInterrupt):
+            raise
+        return None
+    return [int(number) for number in found["id"].to_pylist()]
+
+
+def test_every_form_of_expression_is_evaluated_as_lance_does(new: DataTable, direct: Any) -> None:
+    table = new.create(ROWS)
+    differing = {}
+    for sql in GRAMMAR:
+        answer = table.ask("query", {"k": 100, "filter": sql, "columns": ["id"]})
+        assert answer.status_code in {200, 400, 404}, f"{sql}: {answer.text}"
+        expected = evaluate(direct, sql)
+        ids = None
+        if answer.status_code == 200:
+            ids = pa.ipc.open_file(answer.content).read_all()["id"].to_pylist()
+        if ids != expected:
+            differing[sql] = (ids, expected, answer.text[:200] if ids is None else "")
+    assert differing == {}
+
+
+def test_bytes_are_literals_wherever_there_is_sql(new: DataTable) -> None:
+    table = new.create(ROWS.select(["id", "s", "b"]))
+    assert table.do("update", {"updates": [["b", "X'00FF'"]], "predicate": "b = X'CAFE'"})["updated_rows"] == 1
+    assert table.query(filter="b = X'00FF'", columns={"column_aliases": {"x": "X'01'", "b": "b"}}).to_pylist() == [
+        {"x": b"\x01", "b": b"\x00\xff"}
+    ]
+    newer = pa.table({"id": pa.array([0, 1], pa.int64()), "s": ["new", "new"], "b": [b"1", b"2"]})
+    condition = {"when_matched_update_all": True, "when_matched_update_all_filt": "target.b = X'00FF'"}
+    assert table.put("merge_insert", newer, on="id", **condition)["num_updated_rows"] == 1
+    assert table.count(predicate="s = 'new'") == 1
+    assert table.do("delete", {"predicate": "b IN (X'31', X'78')"})["num_deleted_rows"] == 2
+
+
+@pytest.mark.parametrize("sql", DANGEROUS)
+def test_sql_that_needs_more_memory_than_there_is_costs_one_query(
+    sql: str, table: DataTable, pennon_server: PennonProcess
+) -> None:
+    sql = sql.replace("(s,", "(word,")
+    before = pennon_server.pid
+    with ThreadPoolExecutor(4) as pool:
+        others = [pool.submit(table.ids, filter="id < 3") for _ in range(20)]
+        refused = table.ask("query", {"k": 10, "filter": sql})
+        assert [other.result() for other in others] == [[0, 1, 2]] * 20
+    assert error(refused) == (400, 13)
+    assert (pennon_server.pid, pennon_server.returncode) == (before, None)
+    assert error(table.ask("delete", {"predicate": sql})) == (400, 13)
+    assert error(table.ask("update", {"updates": [["id", "0"]], "predicate": sql})) == (400, 13)
+    assert error(table.ask("add_columns", {"new_columns": [{"name": "x", "expression": sql}]})) == (400, 13)
+    assert table.count() == 100
+
+
+def test_demanding_sql_is_answered_on_versions_and_branches(table: DataTable) -> None:
+    table.do("branches/create", {"name": "side"})
+    table.put("insert", rows(100, 110), branch="side")
+    table.put("insert", rows(100, 103))
+    sql = "length(repeat(word, 100)) >= 300"
+    assert table.count(predicate=sql) == 103
+    assert table.count(predicate=sql, version=1) == 100
+    assert table.count(predicate=sql, branch="side") == 110
+    assert table.ids(filter=f"{sql} AND id >= 100", branch="side") == list(range(100, 110))
+    assert table.ids(filter=sql, version=1) == list(range(100))
+    found = table.query(vector={"single_vector": [7.0] * 4}, k=2, filter=sql, columns={"column_names": ["id"]})
+    assert min(found["id"].to_pylist()) in {6, 7}
+    plan = table.do("explain_plan", {"query": {"k": 1, "vector": {}, "filter": sql}})
+    assert "repeat" in plan
+    assert "repeat" in table.do("analyze_plan", {"k": 1, "vector": {}, "filter": sql})
+
+
+def test_a_large_answer_of_demanding_sql_comes_whole(new: DataTable) -> None:
+    table = new.create(rows(20_000))
+    found = table.query(columns={"column_aliases": {"id": "id", "long": "repeat(word, 200)"}})
+    assert found["id"].to_pylist() == list(range(20_000))
+    assert found["long"][19_999].as_py() == "green" * 200
+    assert found.nbytes > 10_000_000
+
+
+def test_long_sql_is_refused_by_its_limits(table: DataTable) -> None:
+    numbers = ",".join(str(number) for number in range(100_001))
+    refused = table.ask("query", {"k": 1, "filter": f"id IN ({numbers})"})
+    assert error(refused) == (400, 13)
+    assert "max_expression_literals" in refused.text
+    refused = table.ask("count_rows", {"predicate": f"word = '{'x' * 5_000_000}'"})
+    assert error(refused) == (400, 13)
+    assert "max_expression_bytes" in refused.text
+    assert table.ids(filter=f"id IN ({numbers[:200_000].rpartition(',')[0]})") == list(range(100))
+
+
+def test_a_long_value_is_written_into_few_rows_only(table: DataTable) -> None:
+    value = "'" + "x" * 1_000_000 + "'"
+    done = table.do("update", {"updates": [["word", value]], "predicate": "id = 1"})
+    assert done["updated_rows"] == 1
+    table.put("insert", rows(100, 500))
+    refused = table.ask("update", {"updates": [["word", f"({value})"]]})
+    assert error(refused) == (400, 13)
+    assert "narrower predicate" in refused.text
+
+
+def children_of(server: PennonProcess) -> set[int]:
+    tasks = Path(f"/proc/{server.pid}/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
+
+
+def test_a_query_whose_client_left_is_stopped(new: DataTable, pennon_server: PennonProcess) -> None:
+    table = new.create(rows(60_000))
+    slow = "levenshtein(repeat(word, 2000), repeat(word, 1999)) < 0"
+    table.count(predicate="length(repeat(word, 100)) = 0")  # so that there is a process
+    before = children_of(pennon_server)
+    body = json.dumps({"k": 10, "filter": slow, "vector": {}}).encode()
+    head = f"POST {table.path}/query?delimiter=%24 HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(address_of(pennon_server)) as link:
+        link.sendall(head.encode() + body)
+        wait_until(lambda: any(_is_working(child) for child in before))
+    wait_until(lambda: not before & children_of(pennon_server))
+    assert table.ids(filter="id < 2") == [0, 1]
+
+
+def _is_working(pid: int) -> bool:
+    states = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return "R" in states
+
+
+def test_query_processes_end_with_their_server(tmp_path: Path) -> None:
+    with PennonProcess(tmp_path) as server:
+        with RestClient(server.url) as http:
+            table = DataTable(http).create(rows(10))
+            assert table.count(predicate="length(repeat(word, 100)) >= 300") == 10
+        children = children_of(server)
+        assert children
+        server.kill()
+        wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
