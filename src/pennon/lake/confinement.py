@@ -49,8 +49,13 @@ class Confinement:
         """Return a dataset that reads nothing but what its table may; raises what it names beside that."""
         try:
             manifest = parse_opened(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
+            dataset.schema  # noqa: B018 (Lance panics at types that it does not know)
         except BadManifestError as error:
             raise _unreadable(table, dataset, f"{error}") from None
+        except BaseException as error:
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                raise _unreadable(table, dataset, "its schema has a type that nobody knows") from error
+            raise
         strange = self._strange(table, manifest.bases)
         if strange and self._database.read(lambda connection: _other_tables(connection, table, strange, strict=False)):
             raise _unreadable(table, dataset, "it names files of another table that this one may not read")

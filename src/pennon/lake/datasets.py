@@ -174,12 +174,18 @@ class Datasets:
             kept.committer.begin(table, note)
             return kept.dataset, kept.committer
         committer = self.committer(table, note)
+        try:
+            opened = self._open_newest(table, branch, committer)
+        except ValueError as error:
+            raise _unreadable(table, newest.version) from error
+        return self._authority.confinement.check_opened(table, opened), committer
+
+    def _open_newest(self, table: Table, branch: str, committer: TableCommitter) -> Any:
         if table.managed:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
         else:
             dataset = lance.dataset(table.location, storage_options=self._places.options or None, session=self.session)
-        found = dataset.checkout_version((branch, None)) if branch else dataset
-        return self._authority.confinement.check_opened(table, found), committer
+        return dataset.checkout_version((branch, None)) if branch else dataset
 
     def keep_for_writing(self, branch: str, dataset: Any, committer: TableCommitter) -> None:
         """Keep the dataset of a branch after a write that succeeded: the next one starts where it has got to."""
@@ -202,5 +208,9 @@ class Datasets:
                 return main.checkout_version((branch, version))
             return lance.dataset(table.location, version=version, storage_options=options, session=self.session)
         except ValueError as error:
-            name = format_identifier(table.identifier)
-            raise TableVersionNotFoundError(f"Table {name!r} has no readable version {version}.") from error
+            raise _unreadable(table, version) from error
+
+
+def _unreadable(table: Table, version: int) -> TableVersionNotFoundError:
+    name = format_identifier(table.identifier)
+    return TableVersionNotFoundError(f"Table {name!r} has no readable version {version}.")

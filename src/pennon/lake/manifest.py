@@ -22,8 +22,10 @@ _LATEST_MILLIS = 2**63 - 1
 
 #: A file of a folder that the table's layout fixes. Joined by line breaks, many names are searched at once.
 _NO_FILE_NAME = re.compile(r"[/\\\x00-\x09\x0b-\x1f\x7f]|^\.{0,2}$", re.MULTILINE)
+_MOST_ROWS, _MOST_ROW_IDS = 2**32, 2**63
 #: As deep as columns may be nested.
 _DEEPEST_FIELD = 64
+_NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
 _BLOB_KEY, _EXTENSION_KEY = "lance-encoding:blob", "ARROW:extension:name"
 _BYTES = frozenset({"binary", "large_binary"})
 _V2_PARTS = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))
@@ -130,6 +132,7 @@ def _declare_parts(file: Any, number: Any, text: Any, nested: Any, blob: Any) ->
             ("id", 1, number, False, None),
             ("files", 2, nested, True, ".pennon.DataFile"),
             ("deletion_file", 3, nested, False, ".pennon.DeletionFile"),
+            ("physical_rows", 4, number, False, None),
             # Row ids and versions in files of their own.
             *((f"external_{position}", position, blob, False, None) for position in (6, 8, 10)),
             ("overlays", 11, nested, True, ".pennon.Overlay"),
@@ -226,13 +229,15 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
         raise BadManifestError("it is of no time that there can be")
     files = [file for fragment in parsed.fragments for file in fragment.files]
     own = frozenset(file.path for file in files if not file.HasField("base_id"))
+    fragment_ids = frozenset(fragment.id for fragment in parsed.fragments)
+    _check_counts(parsed, fragment_ids)
     _check_files(parsed, files)
     return Manifest(
         version=parsed.version,
         branch=parsed.branch,
         timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
-        fragment_ids=frozenset(fragment.id for fragment in parsed.fragments),
+        fragment_ids=fragment_ids,
         data_files=own,
         transaction_file=parsed.transaction_file,
         operation=operation,
@@ -256,6 +261,19 @@ def read_fragments(content: bytes) -> Sequence[Any]:
     parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
     fragments: Sequence[Any] = parsed.fragments
     return fragments
+
+
+def _check_counts(parsed: Any, fragment_ids: frozenset[int]) -> None:
+    """Refuse fragments that cannot be: a row's address has 32 bits for its fragment, and 32 for its place there."""
+    fragments = parsed.fragments
+    if len(fragment_ids) < len(fragments) or max(fragment_ids, default=0) >= _MOST_ROWS:
+        raise BadManifestError("its fragments have ids that they cannot have")
+    if any(
+        not fragment.deletion_file.num_deleted_rows <= fragment.physical_rows < _MOST_ROWS for fragment in fragments
+    ):
+        raise BadManifestError("a fragment of it has more rows than it can have, or more that were deleted than it has")
+    if parsed.next_row_id >= _MOST_ROW_IDS:
+        raise BadManifestError("it has given more row ids than there are")
 
 
 def _check_files(parsed: Any, files: Sequence[Any]) -> None:
@@ -296,6 +314,9 @@ def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:
         label = _label_of({entry.key: entry.value for entry in one.metadata}) if one.metadata else ""
         if label:
             labels[one.id] = label
+    parents = {one.parent_id for one in fields}
+    if any(one.id in parents and not one.logical_type.startswith(_NESTED) for one in fields):
+        raise BadManifestError("it has fields inside of a field that can have none")
     for one in fields if labels else ():
         parts = [(part.name, part.logical_type) for part in fields if part.parent_id == one.id]
         if one.id in labels and not _is_blob_type(labels[one.id], one.logical_type, parts):

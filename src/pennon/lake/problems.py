@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +23,7 @@ from lance_namespace.errors import (
 
 from pennon.core.errors import suggest
 
-
-class LancePanicError(RuntimeError):
-    """Lance met something it was not made for; sending the same again ends in the same way."""
-
+logger = logging.getLogger("pennon.lake")
 
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], LanceNamespaceError]]
 
@@ -42,8 +40,6 @@ _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 #: Of a long message, which repeats the caller's SQL, so much of its beginning and its end is looked at: the time that
 #: takes grows with the square of the length.
 _LOOKED_AT = 2000
-#: What is said when one of Lance's own threads panicked.
-_ABORTED = "Task was aborted"
 
 
 def _column(match: re.Match[str]) -> LanceNamespaceError:
@@ -58,8 +54,19 @@ def _rule(pattern: str, make: Callable[[re.Match[str]], LanceNamespaceError]) ->
     return re.compile(pattern, re.DOTALL), make
 
 
-_RULES: tuple[Rule, ...] = (
-    # To try again does not bring a file back: no error that clients retry.
+class LancePanicError(InvalidInputError, RuntimeError):
+    """Lance panicked; the same request would make it panic again, so clients must not retry it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Lance panicked at this request or at the data of this version; the server's log says where. Simplify the "
+            "request, its SQL above all. If other requests for this version fail too, its manifest may not fit its "
+            "files: read or restore another version."
+        )
+
+
+#: Files of a version that are missing or corrupt: to try again does not help, so no error that clients retry.
+_DAMAGE: tuple[Rule, ...] = (
     _rule(
         r"(?:Not found: |Object at location )\S*?\b(?:data|_deletions|_indices|_blobs)/",
         lambda _: TableVersionNotFoundError(
@@ -67,6 +74,16 @@ _RULES: tuple[Rule, ...] = (
             "never written; read or restore another version."
         ),
     ),
+    _rule(
+        r"Encountered (?:corrupt file|internal error)|File name too long|failed to decode Protobuf"
+        r"|Fragment \d+ does not contain any data",
+        lambda m: InvalidInputError(f"The version cannot be read: its files are corrupt. {plain(m.string)}"),
+    ),
+    _rule(r"^Task was aborted", lambda _: LancePanicError()),  # by a panic on a thread of Lance's own
+)
+
+_RULES: tuple[Rule, ...] = (
+    *_DAMAGE,
     _rule(
         r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?"
         r"(?P<hint> Did you mean '[^']*'\?)?(?:[.,]|$|\s)",
@@ -119,6 +136,13 @@ def plain(message: str) -> str:
     return text[:500]
 
 
+def find_damage(error: BaseException) -> LanceNamespaceError | None:
+    """Return the protocol's error for a version whose files are missing or corrupt; none for any other error."""
+    message = _shortened(str(error))
+    found = ((pattern.search(message), make) for pattern, make in _DAMAGE)
+    return next((make(match) for match, make in found if match is not None), None)
+
+
 def translate(error: BaseException) -> LanceNamespaceError | None:
     """Return the protocol's error for what Lance raised; none when it is not about the request."""
     texts = [part for part in error.args if isinstance(part, str)]
@@ -147,8 +171,6 @@ def typed_errors() -> Iterator[None]:
     except LanceNamespaceError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, OSError, RuntimeError, NotImplementedError) as error:
-        if str(error) == _ABORTED:
-            raise LancePanicError("Lance panicked.") from error
         known = translate(error)
         if known is None and _STORAGE.search(str(error)):
             raise OSError(str(error)) from error
@@ -158,5 +180,6 @@ def typed_errors() -> Iterator[None]:
     except BaseException as error:
         # A panic of Lance is no Exception, and would pass by all who have to tidy up or answer.
         if type(error).__name__ == "PanicException":
-            raise LancePanicError("Lance panicked.") from error
+            logger.exception("Lance panicked")
+            raise LancePanicError from error
         raise

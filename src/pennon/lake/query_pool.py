@@ -337,4 +337,7 @@ def _error_of(error: dict[str, Any]) -> Exception:
     """Return the error that a process reports."""
     if error["code"] is not None:
         return from_error_code(error["code"], error["message"])
-    return OSError(error["message"]) if error["storage"] else LancePanicError(error["message"])
+    if error["storage"]:
+        return OSError(error["message"])
+    logger.error("a query process failed: %s", error["message"])
+    return LancePanicError()

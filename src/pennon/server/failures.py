@@ -25,7 +25,7 @@ from lance_namespace.errors import (
 
 from pennon.core.errors import advice_for, status_of
 from pennon.lake.folder import is_storage_failure
-from pennon.lake.problems import LancePanicError
+from pennon.lake.problems import find_damage
 from pennon.server.dialects import is_remote
 from pennon.server.exchange import BodyTooLargeError
 from pennon.server.idempotency import KeyReusedError
@@ -55,9 +55,10 @@ def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
         return UnsupportedOperationError(f"A body that is encoded as {encoding!r} is not read; send it as it is.")
     if isinstance(error, LanceNamespaceError):
         return error
+    damage = find_damage(error)
+    if damage is not None:
+        return damage
     logger.error("%s %s failed (request %s)", exchange.method, exchange.path, exchange.request_id, exc_info=error)
-    if isinstance(error, LancePanicError):
-        return InvalidInputError("Lance cannot carry this out; simplify the request, its SQL above all.")
     if is_storage_failure(error):
         return ServiceUnavailableError("Storage cannot be used right now; the server's log says why.")
     return InternalError("Something unexpected went wrong; the server's log says what, under this request id.")
