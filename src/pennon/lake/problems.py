@@ -122,7 +122,7 @@ _RULES: tuple[Rule, ...] = (
     _rule(
         r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error"
         r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|(?:^|: )Execution error: |Failed to coerce types"
-        r"|^Not supported: )",
+        r"|^Not supported: |Error applying filter expression|Error during planning: |This feature is not implemented)",
         lambda m: InvalidInputError(plain(m.string)),
     ),
 )

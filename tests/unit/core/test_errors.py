@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
 from lance_namespace.errors import ErrorCode, InvalidInputError, TableNotFoundError
 
@@ -42,3 +44,19 @@ def test_the_nearest_name_is_suggested_and_a_far_one_is_not() -> None:
     assert suggest("ordres", ["orders", "users"]) == " Did you mean 'orders'?"
     assert suggest("zzz", ["orders", "users"]) == ""
     assert suggest("x", []) == ""
+
+
+def test_long_and_many_names_are_not_all_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    begin = difflib.SequenceMatcher.set_seq1
+
+    def noting(matcher: difflib.SequenceMatcher[str], name: str) -> None:
+        compared.append(name)
+        begin(matcher, name)
+
+    monkeypatch.setattr(difflib.SequenceMatcher, "set_seq1", noting)
+    names = [f"{number:05d}{'ab' * 20}" for number in range(50_000)]
+    assert suggest("ab" * 50_000, ["ba" * 50_000] * 100) == ""
+    assert suggest("1500" + "ab" * 20, names).startswith(" Did you mean ")
+    assert 0 < len(compared) <= 40
+    assert max(len(name) for name in compared) < 100

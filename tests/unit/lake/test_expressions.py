@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake.expressions import check_expression
+from pennon.lake.expressions import SqlLimits, check_expression, demanding_reason, read_expression
 
 TOO_DEEP = {
     "a sum": "id = " + "+".join(["1"] * 1000),
@@ -25,6 +25,56 @@ TOO_DEEP = {
     "a sum with comments": "id = " + " /* , */ + ".join(["1"] * 1000),
 }
 NO_VALUES = ["id = $1", "id = ?", "id = :value", "word = N'x'", "word = r'x'", "word = $$x$$", "a = 1 AND b = $x"]
+#: Also where a name is written so that another reader could miss it.
+REFUSED = [
+    "pg_sleep(10) = 1",
+    "`pg sleep`(1)",
+    "word = 'x' AND sleep (1)",
+    "'it''s' = word OR sleep\u3000(1)",
+    "sleep/* ' */(1) = 1 -- '",
+    "sleep -- x\n (1)",
+    "{fn sleep(1)} = 1",
+    "größe(1) = 1",
+    "repeat2(word, 10)",
+]
+GROWING = [
+    "array_repeat(id, 100000000000)",
+    "`repeat`(word, 1000) = 'x'",
+    "REPEAT (word, id) = 'x'",
+    "repeat(word, 1000 + 0) = 'x'",
+    "repeat(repeat(word, 9), 9) = 'x'",
+    "lpad(word, 2000000000) = 'x'",
+    "rpad(word, 1000 * 1000) = 'x'",
+    "lpad('x', id) = 'x'",
+    "range(0, 10) = [1]",
+    "generate_series(1, 2) = [1]",
+    "replace(word, 'a', word) = 'x'",
+    f"replace(word, 'a', '{'b' * 100}') = 'x'",
+    "replace(replace(word, '', 'bbbbbbbb'), '', 'bbbbbbbb') = 'x'",
+    "regexp_replace(word, '.*', word) = 'x'",
+    f"regexp_match(word, '{'(' * 70}.*{')' * 70}') = 'x'",
+    f"regexp_replace(word, '.*', '{'$0' * 50}') = 'x'",
+    f"coalesce(word, '{'x' * 20_000}') = 'x'",
+    f"word || '{'x' * 20_000}' = 'x'",
+    f"concat(word, ('{'x' * 20_000}')) = 'x'",
+    "concat(" + ",".join(["word"] * 100) + ") = 'x'",
+    "||".join(["word"] * 100) + " = 'x'",
+    "array_to_string(list, repeat('x', 100)) = 'x'",
+    "array_resize(list, 2000000000) = [1]",
+    "levenshtein(word, word) = 1",
+    "arrow_cast(word, 'FixedSizeBinary(2000000000)') = word",
+    "length(concat(" + ",".join(["'x'"] * 100) + ")) = 1",
+]
+BOUNDED = [
+    "repeat(word, 3) = 'x'",
+    "lpad(word, 8, '0') = 'x'",
+    "replace(word, 'a', 'b') = 'x'",
+    "lower(word) IN ('a', 'b') AND concat(word, '-', word) = 'x'",
+    "lower(word) IN (" + ",".join(["'x'"] * 5_000) + ")",
+    f"word = '{'x' * 100_000}'",
+    "regexp_like(word, '^(a|b)+$') AND array_has(list, 1)",
+    "date_trunc('day', stamp) = now() AND to_char(stamp, '%Y-%m-%d') = '2024-01-01'",
+]
 FINE = [
     "",
     "id > 3 AND word LIKE '%why?%' OR price = '$5'",
@@ -53,6 +103,50 @@ def test_what_has_no_value_is_refused(sql: str) -> None:
 @pytest.mark.parametrize("sql", FINE, ids=lambda sql: sql[:20])
 def test_everything_else_passes_as_it_is(sql: str) -> None:
     assert check_expression(sql) == sql
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_a_function_that_is_not_offered_is_refused_by_its_name(sql: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"function '.*' is not offered"):
+        read_expression(sql)
+
+
+@pytest.mark.parametrize("sql", GROWING, ids=lambda sql: sql[:30])
+def test_what_can_grow_is_kept_from_the_api_process_and_from_writes(sql: str) -> None:
+    assert read_expression(sql).demanding
+    with pytest.raises(InvalidInputError, match="more memory"):
+        check_expression(sql)
+
+
+@pytest.mark.parametrize("sql", BOUNDED, ids=lambda sql: sql[:30])
+def test_what_cannot_grow_much_runs_anywhere(sql: str) -> None:
+    assert read_expression(sql).demanding is None
+    check_expression(sql)
+
+
+def test_comments_are_left_out_as_lance_reads_them() -> None:
+    assert check_expression("a = 1 -- b\r OR c = '\nAND d = '/*' /* ' */") == "a = 1  \nAND d = '/*'  "
+    assert check_expression("a = '--' AND b = \"/*\" AND `--` = 1") == "a = '--' AND b = \"/*\" AND `--` = 1"
+
+
+def test_many_literals_and_long_values_count_as_demanding_where_they_are_written_into_rows() -> None:
+    many = read_expression(f"id IN ({','.join(['1'] * 20_000)})")
+    assert (many.literals, many.value_bytes, bool(many.demanding)) == (20_000, 0, True)
+    long = read_expression(f"('{'x' * 50_000}')")
+    assert long.demanding is None
+    assert demanding_reason([long], []) is None
+    assert demanding_reason([long], [long]) is not None
+    several = [read_expression(f"concat(word, '{number}')") for number in range(100)]
+    assert demanding_reason(several, several) is not None
+
+
+def test_limits_are_those_of_the_settings() -> None:
+    limits = SqlLimits(max_bytes=2_000, max_literals=100)
+    assert check_expression(f"id IN ({','.join(['1'] * 100)})" + " " * 400, limits)
+    with pytest.raises(InvalidInputError, match="max_expression_literals"):
+        check_expression("word IN (" + ",".join(["','"] * 101) + ")" + " " * 400, limits)
+    with pytest.raises(InvalidInputError, match="max_expression_bytes"):
+        check_expression("ä" * 1_001, limits)
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "''" * 500_000])
