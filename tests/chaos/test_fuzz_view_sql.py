@@ -132,7 +132,7 @@ def accepted(text: str) -> tuple[SparkQuery, str, list[str]] | None:
 
 def check(sparks: dict[bool, Any], text: str) -> bool:
     """Check that Spark sees what Pennon saw, if both accept a statement, and return whether they do."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     found = accepted(text)

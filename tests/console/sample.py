@@ -105,7 +105,7 @@ def add_views(url: str, rest: RestClient) -> None:
     db = pennon.connect(url)
     db.create_table("harvest", teas(0, 60).select(["id", "name", "price"]), namespace_path=["shop"])
     for name, query in [("cheap", CHEAP), ("best", BEST), ("titles", "SELECT title FROM shop.cheap")]:
-        body = {"kind": "query", "source_query": query, "with_no_data": True}
+        body = {"kind": "query", "source_query": query, "output_schema": None, "with_no_data": True}
         rest.post(f"/v1/materialized_view/shop${name}/create", body, expect=201)
     twice = pennon.query("shop.harvest").select({"id": "id", "twice": doubled})
     db.create_materialized_view("twice", twice, with_no_data=True, namespace_path=["shop"])

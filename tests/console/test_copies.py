@@ -107,7 +107,12 @@ def test_backfills_and_jobs(screen: Screen, rest: RestClient) -> None:
 
 
 def test_views(screen: Screen, rest: RestClient) -> None:
-    body = {"kind": "query", "source_query": "SELECT name FROM shop.harvest", "with_no_data": True}
+    body = {
+        "kind": "query",
+        "source_query": "SELECT name FROM shop.harvest",
+        "output_schema": None,
+        "with_no_data": True,
+    }
     rest.post("/v1/materialized_view/shop$brief/create", body, expect=201)
     screen.open("table/shop$brief/view").click("Refresh")
     run_python(screen.copied("Copy as Python: refresh"))

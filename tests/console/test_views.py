@@ -20,7 +20,12 @@ CHEAP = "table/shop$cheap"
 @pytest.fixture
 def temporary(rest: RestClient) -> str:
     """A view that a test may drop."""
-    body = {"kind": "query", "source_query": "SELECT name FROM shop.harvest", "with_no_data": True}
+    body = {
+        "kind": "query",
+        "source_query": "SELECT name FROM shop.harvest",
+        "output_schema": None,
+        "with_no_data": True,
+    }
     rest.post("/v1/materialized_view/shop$short/create", body, expect=201)
     return "table/shop$short"
 
@@ -59,7 +64,12 @@ def test_a_source_with_a_dot_in_its_name_is_linked(
     screen: Screen, rest: RestClient, console_server: PennonProcess
 ) -> None:
     pennon.connect(console_server.url).create_table("old.teas", [{"id": 1}], namespace_path=["shop"])
-    body = {"kind": "query", "source_query": "SELECT id FROM shop.`old.teas`", "with_no_data": True}
+    body = {
+        "kind": "query",
+        "source_query": "SELECT id FROM shop.`old.teas`",
+        "output_schema": None,
+        "with_no_data": True,
+    }
     rest.post("/v1/materialized_view/shop$dotted/create", body, expect=201)
     screen.open("table/shop$dotted/view")
     screen.main.get_by_role("link", name="shop.old.teas").click()

@@ -96,6 +96,9 @@ def path_of(table: Any) -> tuple[str, ...]:
     path = getattr(table, "path", None)
     if not isinstance(path, tuple):
         raise TypeError(f"A query reads a table, called by its name or open; {table!r} is neither.")
+    branch = table.current_branch() if hasattr(table, "current_branch") else None
+    if branch not in (None, "", "main"):
+        raise ValueError(f"A view reads the main branch of its sources, and {table!r} is on {branch!r}: open main.")
     return path
 
 

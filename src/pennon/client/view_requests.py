@@ -16,6 +16,8 @@ from pennon.functions import Function
 SchemaChange = Literal["fail", "rebuild", "ignore_new"]
 #: How SQL begins, where one could also name a table.
 _STATEMENT = re.compile(r"\s*(select|with)\s", re.IGNORECASE)
+#: The server derives the columns of a view from its query.
+_DERIVED = {"output_schema": None}
 _KINDS = {"chunker": "chunker", "batched_chunker": "chunker", "udtf": "udtf"}
 
 
@@ -64,8 +66,8 @@ def query_body(asked: Query | Mapping[str, Any] | str | Any | None, sql: str | N
     if (asked is None) == (sql is None):
         raise TypeError("A view shows a query, or what sql selects: give one of them.")
     if sql is not None:
-        return {"kind": "query", "source_query": json.dumps({"sql": sql})}
-    return {"kind": "query", "source_query": _query_text(asked)}
+        return {"kind": "query", "source_query": json.dumps({"sql": sql}), **_DERIVED}
+    return {"kind": "query", "source_query": _query_text(asked), **_DERIVED}
 
 
 def expansion_body(
@@ -92,7 +94,7 @@ def expansion_body(
         **more,
     }
     spec = {key: value for key, value in entry.items() if value is not None}
-    return {"kind": kind, "source_query": _query_text(source), "udtf_spec": spec}
+    return {"kind": kind, "source_query": _query_text(source), "udtf_spec": spec, **_DERIVED}
 
 
 def option_body(options: ViewOptions) -> dict[str, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from lance_namespace import RefreshMaterializedViewRequest
 from lance_namespace_urllib3_client.models import Identity, MaterializedViewUdtfEntry
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from pennon.namespace.backfill_models import Seconds
 
 _KINDS = ("query", "udtf", "chunker")
+#: Of a request for a view, by the specification.
+_REQUIRED = ("kind", "source_query", "output_schema")
 
 
 class _ViewRequest(BaseModel):
@@ -27,13 +29,30 @@ class CreateViewRequest(_ViewRequest):
     source_query: StrictStr | None = Field(default=None, description="JSON of Pennon's or geneva's, or Spark's SQL.")
     query: StrictStr | None = Field(default=None, description="A SELECT, as LanceDB's client sends it instead.")
     output_schema: StrictStr | None = Field(
-        default=None, description="Base64 of an Arrow schema; else it is worked out."
+        default=None, description="Base64 of an Arrow schema; null derives it from the query."
     )
     udtf_spec: MaterializedViewUdtfEntry | None = None
     with_no_data: StrictBool | None = True
     auto_refresh: StrictBool | None = False
     schedule: StrictStr | None = Field(default=None, description="When the view is refreshed, as cron writes it.")
     on_schema_change: StrictStr | None = Field(default=None, description="fail, rebuild or ignore_new.")
+    branch: StrictStr | None = Field(default=None, description="main, if given: a view reads no other branch.")
+
+    @field_validator("branch")
+    @classmethod
+    def _check_branch(cls, value: str | None) -> str | None:
+        if value not in (None, "", "main"):
+            raise ValueError("a view reads the main branch of its sources; merge the branch, or leave this out")
+        return value
+
+    @model_validator(mode="after")
+    def _require_fields(self) -> Self:
+        """Require what the specification requires, unless the request is one of LanceDB's client."""
+        missing = [name for name in _REQUIRED if name not in self.model_fields_set] if self.query is None else []
+        if missing:
+            hint = "; send null to have it derived from the query" if missing == ["output_schema"] else ""
+            raise ValueError(f"{' and '.join(map(repr, missing))} must be given{hint}")
+        return self
 
     @field_validator("source_query", mode="before")
     @classmethod

@@ -20,6 +20,7 @@ from pennon.views.definition import Column, Definition, FunctionColumn, Source
 from pennon.views.schemas import HIDDEN, hidden_names, stored_schema
 from pennon.views.select_text import changing_name, quote, tokenize, wide_name
 from pennon.views.spark_sql import SparkQuery
+from pennon.views.spark_types import unfit_for_spark
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
@@ -66,6 +67,18 @@ def refuse_blobs(schema: pa.Schema, columns: Iterable[str]) -> None:
             )
 
 
+def refuse_unfit(schema: pa.Schema, columns: Iterable[str]) -> None:
+    """Refuse columns that a query of Spark's reads, and whose values Spark could not keep as they are."""
+    for path in columns:
+        field = find_field(schema, path)
+        reason = unfit_for_spark(field.type)
+        if reason is not None:
+            raise InvalidInputError(
+                f"The column {path!r} is {field.type}, and {reason}: leave it out of the query, or select it with "
+                "Pennon's JSON, which Lance evaluates."
+            )
+
+
 @dataclass(frozen=True)
 class Draft:
     """A view that is ready to be made."""
@@ -86,6 +99,8 @@ def draft_query(query: StructuredQuery | SparkQuery, open_table: Open, declared:
 def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
     opened = {use: open_table(use) for use in query.uses}
     bound = query.bind({use: found.schema for use, found in opened.items()})
+    for found, columns in zip(opened.values(), bound.columns.values(), strict=True):
+        refuse_unfit(found.dataset.schema, columns)
     definition = Definition(
         kind="query",
         engine="spark",

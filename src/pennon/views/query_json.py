@@ -21,6 +21,8 @@ _KEYS = ("source", "version", "columns", "where", "limit", "offset", "functions"
 _FUNCTION_KEYS = ("udf", "inputs", "outputs", "manifest")
 #: Of geneva's queries and what they are based on: what would choose or order rows in other ways than a view does.
 _NOT_OFFERED = ("shuffle", "fragment_ids", "fragments", "take_offsets", "vector", "full_text_query", "order_by")
+#: Where a query of geneva's may name a branch.
+_BRANCHES = ("branch", "source_branch", "table_branch")
 
 
 def read_query(document: Json) -> StructuredQuery:
@@ -46,6 +48,9 @@ def read_geneva_query(document: Json) -> StructuredQuery:
     base = document.get("base") or {}
     if not isinstance(base, dict):
         raise InvalidInputError("The query's 'base' must be an object.")
+    branch = next((found for place in (document, base) for key in _BRANCHES if (found := place.get(key))), "main")
+    if branch != "main":
+        raise UnsupportedOperationError(f"A view reads the main branch of its sources, and no other: {branch!r}.")
     refused = next((key for key in _NOT_OFFERED if document.get(key) or base.get(key)), None)
     if refused is not None:
         raise UnsupportedOperationError(f"A view's query cannot have {refused!r}.")

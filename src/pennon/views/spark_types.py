@@ -56,6 +56,24 @@ _DEFAULT_DECIMAL = (10, 0)
 _MOST_DIGITS = 38
 
 
+def unfit_for_spark(kind: pa.DataType) -> str | None:
+    """Return why values of a type would not survive their way through Spark, if they would not."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return unfit_for_spark(kind.storage_type)
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= _MOST_DIGITS:
+        return f"Spark's decimals have {_MOST_DIGITS} digits at most"
+    if (pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)) and kind.unit == "ns":
+        return "Spark keeps microseconds, and would cut off the rest"
+    return next((reason for part in _parts(kind) if (reason := unfit_for_spark(part)) is not None), None)
+
+
+def _parts(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types that a type is made of."""
+    if pa.types.is_dictionary(kind):
+        return [kind.value_type]
+    return [kind.field(index).type for index in range(kind.num_fields)]
+
+
 def spark_name(kind: pa.DataType) -> str | None:
     """Return what Spark's SQL calls a type; none for one that it does not know."""
     if isinstance(kind, pa.BaseExtensionType):

@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 from pennon.catalog.tables import Table
 from pennon.catalog.views import View
 from pennon.views.definition import Column, Definition
-from pennon.views.drafting import refuse_blobs, refuse_unknown_types, shown_schema
+from pennon.views.drafting import refuse_blobs, refuse_unfit, refuse_unknown_types, shown_schema
 from pennon.views.parsing import parse_request
 from pennon.views.select_text import quote
 from pennon.views.spark_sql import SparkQuery
@@ -33,7 +33,10 @@ def widen(view: View, opened: Sequence[tuple[Table, Any]], schema: pa.Schema) ->
     query = None if definition.sql is None else parse_request(view.request)
     wider, new = _widen_columns(definition, *shown) if query is None else _widen_statement(definition, query, shown)
     for source, columns in zip(wider.sources, shown, strict=True):
-        refuse_blobs(columns, set(source.columns).intersection(columns.names))
+        read = set(source.columns).intersection(columns.names)
+        refuse_blobs(columns, read)
+        if definition.engine == "spark":
+            refuse_unfit(columns, read)
     taken = [field.name for field in new if field.name in schema.names]
     if taken:
         raise TableSchemaValidationError(

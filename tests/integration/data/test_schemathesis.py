@@ -82,7 +82,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "CherryPick": {"from_branch": BRANCH, "dry_run": True},
     "MergeBranch": {"from_branch": BRANCH, "dry_run": True},
     "FetchBlobs": {"column": BLOB, "row_ids": [0, 1]},
-    "CreateMaterializedView": {"source_query": f"SELECT id FROM {TABLE}"},
+    "CreateMaterializedView": {"kind": "query", "output_schema": None, "source_query": f"SELECT id FROM {TABLE}"},
     "RefreshMaterializedView": {},
     "DescribeMaterializedView": {},
     "AlterMaterializedView": {"auto_refresh": True},
@@ -204,7 +204,10 @@ def seed(http: RestClient) -> None:
         table.ask("add_columns", {"new_columns": [{"name": FILLED, "computed": "id + 1"}]})
     picture = pa.field(BLOB, pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     DataTable(http, BLOBS).send("create", pa.table([[b"abc", None]], pa.schema([picture])), mode="exist_ok")
-    http.raw.post(f"/v1/materialized_view/{VIEW}/create", json={"source_query": f"SELECT id FROM {TABLE}"})
+    http.raw.post(
+        f"/v1/materialized_view/{VIEW}/create",
+        json={"kind": "query", "output_schema": None, "source_query": f"SELECT id FROM {TABLE}"},
+    )
 
 
 @pytest.fixture(scope="module")

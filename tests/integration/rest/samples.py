@@ -202,7 +202,12 @@ def _view(body: Any = None) -> Callable[[Home], Sample]:
 
     def make(home: Home) -> Sample:
         identifier = home.other(f"v{secrets.token_hex(4)}")
-        home.ask("materialized_view", identifier, "create", {"source_query": f"SELECT id FROM {home.name}.t"})
+        home.ask(
+            "materialized_view",
+            identifier,
+            "create",
+            {"kind": "query", "output_schema": None, "source_query": f"SELECT id FROM {home.name}.t"},
+        )
         return Sample(quoted(identifier), body)
 
     return make
@@ -287,7 +292,11 @@ SAMPLES: dict[str, Callable[[Home], Sample]] = {
     "RetryJob": _job({"only_failed": True}, ended=True),
     "CreateMaterializedView": lambda home: Sample(
         quoted(home.other(f"w{secrets.token_hex(4)}")),
-        {"kind": "query", "source_query": f"SELECT id, upper(word) AS word FROM {home.name}.t WHERE id > 1"},
+        {
+            "kind": "query",
+            "output_schema": None,
+            "source_query": f"SELECT id, upper(word) AS word FROM {home.name}.t WHERE id > 1",
+        },
     ),
     "RefreshMaterializedView": _view({"concurrency": 2, "full": True}),
     "DescribeMaterializedView": _view({}),

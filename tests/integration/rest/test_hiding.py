@@ -135,7 +135,7 @@ def test_a_source_that_was_renamed_where_it_is_hidden_keeps_its_old_name(
     hidden: Home, own: Home, admin: Keyed, stranger: Keyed
 ) -> None:
     hidden.send("table", hidden.other("source"), "create", stream())
-    query = {"source_query": f"SELECT id FROM {hidden.name}.source"}
+    query = {"kind": "query", "output_schema": None, "source_query": f"SELECT id FROM {hidden.name}.source"}
     own.ask("materialized_view", own.other("of_hidden"), "create", query)
     hidden.ask("table", hidden.other("source"), "rename", {"new_table_name": "renamed"})
     path = f"/v1/materialized_view/{own.name}%24of_hidden/describe"

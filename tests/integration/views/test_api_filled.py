@@ -77,7 +77,9 @@ def test_a_view_of_sql_over_two_tables_says_why_it_is_computed_anew(db: Any, tea
     query = f"""SELECT origin, sum(grams) AS grams FROM {teas.name} t JOIN {other.name} o ON t.`Tea Name` = o.tea
                 GROUP BY origin"""
     answer = rest.post(
-        f"/v1/materialized_view/{view}/create", {"source_query": query, "with_no_data": False}, expect=201
+        f"/v1/materialized_view/{view}/create",
+        {"kind": "query", "output_schema": None, "source_query": query, "with_no_data": False},
+        expect=201,
     )
     assert finished(rest, answer["job_id"])["mode"] == "rebuild"
     assert rows_of(db.open_table(view), "origin", "grams") == [("Taiwan", 100)]
@@ -91,7 +93,11 @@ def test_a_view_of_sql_over_two_tables_says_why_it_is_computed_anew(db: Any, tea
 def test_sql_that_works_row_by_row_follows_the_changes(db: Any, teas: Any, rest: RestClient) -> None:
     view = f"view_{secrets.token_hex(4)}"
     query = f"SELECT *, grams * 2 AS twice FROM {teas.name} WHERE grams > 30"
-    rest.post(f"/v1/materialized_view/{view}/create", {"source_query": query}, expect=201)
+    rest.post(
+        f"/v1/materialized_view/{view}/create",
+        {"kind": "query", "output_schema": None, "source_query": query},
+        expect=201,
+    )
     finished(rest, rest.post(f"/v1/materialized_view/{view}/refresh", expect=202)["job_id"])
     teas.update(where="id = 3", values={"grams": 40})
     plan = rest.post(f"/v1/materialized_view/{view}/refresh", {"dry_run": True})
@@ -103,9 +109,17 @@ def test_sql_that_works_row_by_row_follows_the_changes(db: Any, teas: Any, rest:
 
 def test_a_cascade_brings_what_is_below_up_to_date_first(db: Any, teas: Any, rest: RestClient) -> None:
     below, above = (f"view_{secrets.token_hex(4)}" for _ in range(2))
-    rest.post(f"/v1/materialized_view/{below}/create", {"source_query": {"source": teas.name}}, expect=201)
+    rest.post(
+        f"/v1/materialized_view/{below}/create",
+        {"kind": "query", "output_schema": None, "source_query": {"source": teas.name}},
+        expect=201,
+    )
     query = f"SELECT count(*) AS n, max(grams) AS most FROM {below}"
-    rest.post(f"/v1/materialized_view/{above}/create", {"source_query": query}, expect=201)
+    rest.post(
+        f"/v1/materialized_view/{above}/create",
+        {"kind": "query", "output_schema": None, "source_query": query},
+        expect=201,
+    )
     finished(rest, rest.post(f"/v1/materialized_view/{above}/refresh", {"cascade": True}, expect=202)["job_id"])
     assert rows_of(db.open_table(above), "n", "most") == [(3, 100)]
     assert rest.post(f"/v1/materialized_view/{below}/describe")["state"] == "fresh"

@@ -62,7 +62,8 @@ class Gallery(Lake):
         """Make a view."""
         if isinstance(source_query, dict):
             source_query = json.dumps(source_query)
-        request = CreateViewRequest(id=parts(identifier), source_query=source_query, **fields)
+        whole = {"kind": "query", "output_schema": None, "source_query": source_query, **fields}
+        request = CreateViewRequest(id=parts(identifier), **whole)
         return self.ns.create_materialized_view(request)
 
     def describe(self, identifier: str) -> Any:

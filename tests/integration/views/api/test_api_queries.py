@@ -232,6 +232,10 @@ BAD_QUERIES: list[tuple[Any, type[errors.LanceNamespaceError], str]] = [
 ]
 
 
+#: What the specification requires of a request.
+WHOLE = {"kind": "query", "source_query": '{"source": "t"}', "output_schema": None}
+
+
 class TestWhatIsRefused:
     @pytest.mark.parametrize(("query", "error", "told"), BAD_QUERIES, ids=[str(bad[0]) for bad in BAD_QUERIES])
     def test_bad_queries(self, shared: Gallery, query: Any, error: type[errors.LanceNamespaceError], told: str) -> None:
@@ -258,7 +262,7 @@ class TestWhatIsRefused:
     def test_bad_requests(
         self, shared: Gallery, fields: dict[str, Any], error: type[errors.LanceNamespaceError]
     ) -> None:
-        query = {} if not fields or "query" in fields else {"source_query": '{"source": "t"}'}
+        query = {} if not fields or "query" in fields else WHOLE
         with pytest.raises(error):
             shared.ns.create_materialized_view({"id": ["bad"], **query, **fields})
         assert "bad" not in shared("ListTables", "$").tables
@@ -324,3 +328,44 @@ def test_columns_of_blobs_are_refused(gallery: Gallery, query: Any) -> None:
     with pytest.raises(errors.InvalidInputError, match=r"'film' holds blobs.*without this one"):
         gallery.create("v", query)
     gallery.create("v", {"source": "films", "columns": ["id"]})
+
+
+def test_columns_that_spark_would_change_are_refused_where_the_view_reads_them(gallery: Gallery) -> None:
+    kinds = {
+        "moment": pa.timestamp("ns"),
+        "zoned": pa.timestamp("ns", "UTC"),
+        "wide": pa.decimal256(60, 5),
+        "deep": pa.struct([("times", pa.list_(pa.timestamp("ns")))]),
+    }
+    columns = {name: pa.nulls(1, kind) for name, kind in kinds.items()}
+    gallery.put("fine", pa.table({"id": [1], **columns}))
+    for name in kinds:
+        for request in (
+            {"source_query": f"SELECT id, {name} FROM fine"},
+            {"source_query": json.dumps({"sql": f"SELECT id FROM fine WHERE {name} IS NULL"})},
+            {"source_query": "SELECT * FROM fine"},
+            {"query": f'SELECT "id", count("{name}") AS n FROM "fine" GROUP BY "id"', "source_query": None},
+        ):
+            with pytest.raises(errors.InvalidInputError, match="leave it out of the query"):
+                gallery.ns.create_materialized_view({**WHOLE, "id": ["refused"], **request})
+    assert "refused" not in gallery("ListTables", "$").tables
+    gallery.create("without", "SELECT id, count(*) AS n FROM fine GROUP BY id")
+    gallery.create("by_lance", {"source": "fine"})
+    assert gallery.schema("by_lance").field("wide").type == kinds["wide"]
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"branch": "work"},
+        {"source_query": json.dumps({"source_table": "t", "branch": "work"})},
+        {"source_query": json.dumps({"source_table": "t", "base": {"branch": "work"}})},
+        {"source_query": json.dumps({"source": "t", "branch": "work"})},
+        {"source_query": "SELECT id FROM t VERSION AS OF 'work'"},
+    ],
+)
+def test_branch_of_a_source_is_refused_and_not_read_as_main(gallery: Gallery, request_fields: dict[str, Any]) -> None:
+    gallery("CreateTableBranch", "t", name="work")
+    with pytest.raises(errors.LanceNamespaceError, match=r"main branch|key that is not known|no tag 'work'"):
+        gallery.ns.create_materialized_view({**WHOLE, "id": ["v"], **request_fields})
+    assert "v" not in gallery("ListTables", "$").tables

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ROWS = pa.table({"id": [1, 2, 3], "Full Name": ["ada", "bob", "cleo"]})
 QUERY = json.dumps({"source": "hall.t", "columns": ["id"]})
 SCHEMA = encoded(pa.schema([("id", pa.int64())]))
+#: What the specification requires of a request.
+WHOLE: dict[str, Any] = {"kind": "query", "source_query": QUERY, "output_schema": SCHEMA}
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +75,20 @@ class TestTheSpecification:
             assert api.refresh_materialized_view("hall$generated", refresh_materialized_view_request=refresh).job_id
 
     def test_json_may_be_sent_as_it_is(self, rest: RestClient) -> None:
-        body = {"source_query": {"source": ["hall", "t"], "columns": {"n": "id"}}}
+        body = {
+            "kind": "query",
+            "output_schema": None,
+            "source_query": {"source": ["hall", "t"], "columns": {"n": "id"}},
+        }
         rest.post("/v1/materialized_view/hall$plain/create", body, expect=201)
         assert rest.post("/v1/materialized_view/hall$plain/describe")["query"] == "SELECT id AS `n` FROM `hall`.`t`"
 
     def test_a_plan_is_answered_at_once(self, rest: RestClient) -> None:
-        rest.post("/v1/materialized_view/hall$planned/create", {"source_query": QUERY}, expect=201)
+        rest.post(
+            "/v1/materialized_view/hall$planned/create",
+            {"kind": "query", "output_schema": None, "source_query": QUERY},
+            expect=201,
+        )
         plan = rest.post("/v1/materialized_view/hall$planned/refresh", {"dry_run": True})
         assert (plan["mode"], plan["rows_to_add"]) == ("rebuild", 3)
 
@@ -91,17 +101,20 @@ class TestTheSpecification:
     @pytest.mark.parametrize(
         "body",
         [
-            {"source_query": 5},
-            {"source_query": QUERY, "kind": "sculpture"},
-            {"source_query": QUERY, "udtf_spec": {"kind": "udtf"}},
-            {"source_query": QUERY, "with_no_data": "yes"},
-            {"source_query": QUERY, "output_schema": 1},
-            {"source_query": QUERY, "schedule": 5},
+            {**WHOLE, "source_query": 5},
+            {**WHOLE, "kind": "sculpture"},
+            {**WHOLE, "udtf_spec": {"kind": "udtf"}},
+            {**WHOLE, "with_no_data": "yes"},
+            {**WHOLE, "output_schema": 1},
+            {**WHOLE, "schedule": 5},
+            {**WHOLE, "branch": "work"},
+            *({key: value for key, value in WHOLE.items() if key != left_out} for left_out in WHOLE),
             {},
         ],
     )
     def test_what_is_wrong_is_told(self, rest: RestClient, body: dict[str, Any]) -> None:
         assert rest.post("/v1/materialized_view/hall$bad/create", body, expect=400)["code"] == 13
+        assert "bad" not in rest.get("/v1/namespace/hall/table/list")["tables"]
 
 
 class TestLanceDbsClient:
@@ -137,7 +150,11 @@ class TestLanceDbsClient:
 
     def test_it_can_open_a_view_whose_query_it_cannot_read(self, server: PennonProcess, rest: RestClient) -> None:
         query = "SELECT a.id FROM t a JOIN hall.t b ON a.id = b.id"
-        rest.post("/v1/materialized_view/joined/create", {"source_query": query}, expect=201)
+        rest.post(
+            "/v1/materialized_view/joined/create",
+            {"kind": "query", "output_schema": None, "source_query": query},
+            expect=201,
+        )
         assert rest.post("/v1/materialized_view/joined/describe")["query"] == query
         assert connect(server).open_materialized_view("joined").refresh_async().id
 
@@ -154,11 +171,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         rest.post("/v1/namespace/attic/create")
         for path in ([], ["hall"], ["attic"]):
             connect(running).create_table("t", ROWS, namespace_path=path)
-        rest.post("/v1/materialized_view/hall$v/create", {"source_query": QUERY}, expect=201)
-        secret = {"source_query": {"source": "attic.t", "columns": ["id"]}}
+        rest.post(
+            "/v1/materialized_view/hall$v/create",
+            {"kind": "query", "output_schema": None, "source_query": QUERY},
+            expect=201,
+        )
+        secret = {"kind": "query", "output_schema": None, "source_query": {"source": "attic.t", "columns": ["id"]}}
         rest.post("/v1/materialized_view/hall$of_attic/create", secret, expect=201)
         rest.post("/v1/materialized_view/attic$below/create", secret, expect=201)
-        above = {"source_query": {"source": "attic.below"}}
+        above = {"kind": "query", "output_schema": None, "source_query": {"source": "attic.below"}}
         rest.post("/v1/materialized_view/hall$above/create", above, expect=201)
         database = open_database(f"sqlite:///{running.directory / '.pennon' / 'catalog.db'}")
         with closing(database):
@@ -181,17 +202,25 @@ class TestKeys:
         assert reader.post("/v1/materialized_view/hall$v/describe")["state"] == "empty"
         assert reader.get("/v1/namespace/hall/materialized_view/list")["views"] == ["above", "of_attic", "v"]
         for verb in ("refresh", "alter", "drop", "create"):
-            body = {"source_query": QUERY, "auto_refresh": True}
+            body = {"kind": "query", "output_schema": None, "source_query": QUERY, "auto_refresh": True}
             assert reader.post(f"/v1/materialized_view/hall$v/{verb}", body, expect=403)["code"] == 15
         assert reader.post("/v1/materialized_view/attic$v/describe", expect=404)["code"] == 4
         assert reader.get("/v1/namespace/attic/materialized_view/list", expect=404)["code"] == 1
 
     def test_writers_may_make_views_of_what_they_may_read(self, guarded: Any) -> None:
         writer = guarded(Role.WRITER, "hall")
-        writer.post("/v1/materialized_view/hall$mine/create", {"source_query": QUERY}, expect=201)
+        writer.post(
+            "/v1/materialized_view/hall$mine/create",
+            {"kind": "query", "output_schema": None, "source_query": QUERY},
+            expect=201,
+        )
         for table in ("attic.t", "t", "attic.nope"):
             for query in ({"source": table}, f"SELECT id FROM {table}"):
-                answer = writer.post("/v1/materialized_view/hall$theirs/create", {"source_query": query}, expect=404)
+                answer = writer.post(
+                    "/v1/materialized_view/hall$theirs/create",
+                    {"kind": "query", "output_schema": None, "source_query": query},
+                    expect=404,
+                )
                 assert answer["code"] == 4
                 assert "Did you mean" not in answer["error"]
 
@@ -216,7 +245,11 @@ def test_a_server_that_is_killed_leaves_a_whole_view_or_none(server: PennonProce
                 if stop.is_set():
                     return
                 try:
-                    client.post(f"/v1/materialized_view/attic$k{number}/create", {"source_query": QUERY}, expect=201)
+                    client.post(
+                        f"/v1/materialized_view/attic$k{number}/create",
+                        {"kind": "query", "output_schema": None, "source_query": QUERY},
+                        expect=201,
+                    )
                     made.append(f"k{number}")
                 except (AssertionError, httpx.HTTPError):
                     return  # the server is gone

@@ -43,7 +43,11 @@ def view(http: RestClient) -> str:
     name = f"v{secrets.token_hex(6)}"
     source = stream_of(pa.table({"a": [1, 2]}))
     assert http.raw.post(f"/v1/table/t{name}/create", content=source, headers=ARROW).status_code == 200
-    http.post(f"/v1/materialized_view/{name}/create", {"source_query": f'{{"source": "t{name}"}}'}, expect=201)
+    http.post(
+        f"/v1/materialized_view/{name}/create",
+        {"kind": "query", "output_schema": None, "source_query": f'{{"source": "t{name}"}}'},
+        expect=201,
+    )
     return name
 
 

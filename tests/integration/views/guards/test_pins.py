@@ -85,7 +85,9 @@ def test_pins_are_not_shown_and_not_touched(lake: ViewLake, view_id: str) -> Non
 @pytest.mark.usefixtures("view_id")
 def test_a_version_that_a_view_reads_for_good_is_kept_from_the_start(lake: ViewLake) -> None:
     query = json.dumps({"source": "t", "version": 2})
-    lake.ns.create_materialized_view(CreateViewRequest(id=["fixed"], source_query=query))
+    lake.ns.create_materialized_view(
+        CreateViewRequest(id=["fixed"], kind="query", source_query=query, output_schema=None)
+    )
     with pytest.raises(InvalidTableStateError, match=r"still needed: 2 \(view 'fixed'\)"):
         lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 3}])
     lake("DropTable", "fixed")
