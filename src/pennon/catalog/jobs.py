@@ -308,6 +308,25 @@ def orphans(connection: Connection, limit: int = 100) -> list[Job]:
     return [_job(row) for row in rows]
 
 
+def ended_since(connection: Connection, millis: int, limit: int = 1000) -> list[Job]:
+    """Return the jobs that ended since a time, oldest first."""
+    rows = connection.all(
+        _SELECT + "WHERE j.finished_at IS NOT NULL AND j.finished_at >= ? ORDER BY j.finished_at LIMIT ?",
+        millis,
+        limit,
+    )
+    return [_job(row) for row in rows]
+
+
+def active_of_kind(connection: Connection, kind: str) -> list[Job]:
+    """Return the jobs of a kind that have not ended, oldest first."""
+    rows = connection.all(
+        _SELECT + "WHERE j.kind = ? AND j.state IN ('pending', 'running', 'committing', 'paused') ORDER BY j.id",
+        kind,
+    )
+    return [_job(row) for row in rows]
+
+
 def active_on(connection: Connection, table_id: str) -> list[Job]:
     """Return the jobs on a table that have not ended, oldest first."""
     rows = connection.all(

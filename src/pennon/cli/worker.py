@@ -36,6 +36,7 @@ def worker(settings: Settings) -> None:
 def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     """Work until the process is told to stop."""
     require_catalog(settings)
+    from pennon.jobs.pin_sweep import PinSweep
     from pennon.jobs.refreshes import AutoRefresh
     from pennon.jobs.roster import Roster
     from pennon.jobs.triggers import AutoBackfill, Triggers
@@ -58,6 +59,7 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     triggers = Triggers(
         AutoBackfill(settings, house.database, house.datasets, house.ledger, house.queue),
         AutoRefresh(settings, house.database, house.datasets, house.queue),
+        PinSweep(house.database, house.places),
     )
     carrier = Worker(tools, Roster(house.database, settings.job_lease_seconds), triggers.tick)
     for ending in (signal.SIGTERM, signal.SIGINT):

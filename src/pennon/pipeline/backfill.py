@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import TableNotFoundError
+from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 
 from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
@@ -24,9 +25,10 @@ from pennon.pipeline.driving import lend, prepared, task_count, wait
 from pennon.pipeline.fill_commits import FillCommitter, FunctionChangedError
 from pennon.pipeline.fill_task import FillTask, Work
 from pennon.pipeline.filling import Sizes, Target
+from pennon.pipeline.job_pins import JobPins
 from pennon.pipeline.lease import Lease, ShuttingDownError
 from pennon.pipeline.preflight import Preflight
-from pennon.pipeline.rounds import Round, group_units
+from pennon.pipeline.rounds import JobFailedError, Round, group_units
 from pennon.pipeline.tasks import TaskError, run_tasks
 from pennon.pipeline.watching import Watch
 
@@ -56,6 +58,18 @@ class Backfill:
     def run(self) -> dict[str, Any]:
         """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
         table = self._table()
+        self._pins = JobPins(self._tools.places.folder(table.location), self._job)
+        try:
+            result = self._run(table)
+        except LeaseLostError:
+            raise  # the worker that has the job now sees to its pins
+        except BaseException:
+            self._pins.release()
+            raise
+        self._pins.release()
+        return result
+
+    def _run(self, table: Table) -> dict[str, Any]:
         self._lease.add(rows_computed=0)
         self._published = self._lease.recall()
         try:
@@ -96,7 +110,7 @@ class Backfill:
 
     def _plan(self, table: Table, path: str, pinned: int | None, *, is_own: bool) -> Round:
         spec = self._spec if is_own else {}
-        dataset = self._tools.datasets.at(table, self._job.branch, None)
+        dataset = self._open_pinned(table, pinned)
         column = find_feature_column(dataset, path)
         states = self._tools.ledger.read(dataset, table, self._job.branch, column)
         self._tools.ledger.confirm(dataset, table, self._job.branch, column, states)
@@ -119,6 +133,18 @@ class Backfill:
         source = Snapshot(table.location, options, self._job.branch, dataset.version, bases_of(dataset))
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
+
+    def _open_pinned(self, table: Table, pinned: int | None) -> Any:
+        """Open the newest version and keep it, and the one that the job names, from being cleaned up."""
+        also = () if pinned is None else (pinned,)
+        self._pins.hold(*also)
+        for _ in range(_ROUNDS):
+            dataset = self._tools.datasets.at(table, self._job.branch, None)
+            with suppress(TableVersionNotFoundError):  # others committed and cleaned up since it was opened
+                self._pins.hold(dataset.version, *also)
+                return dataset
+        message = "Clean-ups of the table's versions were faster, again and again."
+        raise JobFailedError("plan", "Overtaken", message, retryable=True)
 
     def _forget_earlier(self, checkpoints: Checkpoints, *, is_own: bool) -> None:
         """Remove what earlier jobs kept and this one is not to take over."""

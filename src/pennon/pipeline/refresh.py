@@ -167,10 +167,9 @@ class Refresh:
     def _release_pins(self, plan: RefreshPlan) -> None:
         """Give up the versions of sources that the view does not hold, as the catalog has it now."""
         view = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
-        held = view.watermark.versions if view is not None and view.watermark is not None else {}
         for read in plan.reads:
             folder = self.tools.places.folder(read.table.location)
-            pins.release(folder, plan.table.id, keep=[held[read.table.id]] if read.table.id in held else [])
+            pins.release(folder, plan.table.id, keep=pins.versions_needed(view, read.table.id))
 
     def _tell(self, plan: RefreshPlan) -> None:
         rows = plan.rows

@@ -1,77 +1,104 @@
-"""Pins: versions of its sources that a view needs, kept by tags that Lance's own cleanup honours everywhere."""
+"""Pins: versions that a view or a running job needs, kept by tags that Lance's own cleanup honours everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lance_namespace.errors import TableVersionNotFoundError
 
-from pennon.catalog import tables
+from pennon.catalog import jobs, tables
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
 from pennon.lake.history import stored_manifest
+from pennon.views.definition import Definition
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
+    from pennon.catalog.views import View
     from pennon.lake.folder import Folder
     from pennon.lake.refs import Ref
 
-_PREFIX = f"{refs.RESERVED}view."
+Kind = Literal["view", "job"]
+_PREFIXES: dict[Kind, str] = {"view": f"{refs.RESERVED}view.", "job": f"{refs.RESERVED}job."}
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A version of a source that a view needs."""
+    """A version of a table that a view, a clone or a job needs."""
 
-    view_id: str
+    #: The id of the view, the clone or the job.
+    owner: str
     version: int
+    kind: Kind = "view"
 
     @property
     def tag(self) -> str:
         """The name of the tag that keeps it."""
-        return f"{_PREFIX}{self.view_id}.{self.version}"
+        return f"{_PREFIXES[self.kind]}{self.owner}.{self.version}"
 
 
-def pin(folder: Folder, view_id: str, version: int, branch: str = "") -> None:
-    """Keep a version of a source for a view or a clone; raises ``TableVersionNotFoundError`` when it is gone.
+def pin(folder: Folder, owner: str, version: int, branch: str = "", kind: Kind = "view") -> None:
+    """Keep a version of a table for a view, a clone or a job; raises ``TableVersionNotFoundError`` when it is gone.
 
     Whoever reads a version pins it first. To pin what is pinned changes nothing.
     """
     size = _manifest_size(folder, version, branch)
-    wanted = Pin(view_id, version)
+    wanted = Pin(owner, version, kind)
     if size is not None:
         folder.put_if_absent(refs.file_of(wanted.tag), refs.tag_content(branch, version, size))
         # Looked for again: a cleanup that did not see the tag may have removed the version just now.
         if _manifest_size(folder, version, branch) is not None:
             return
         folder.remove(refs.file_of(wanted.tag))
-    raise TableVersionNotFoundError(f"Version {version} of a source is gone: it was cleaned up.")
+    what = "a source" if kind == "view" else "the table"
+    raise TableVersionNotFoundError(f"Version {version} of {what} is gone: it was cleaned up.")
 
 
-def release(folder: Folder, view_id: str, keep: Collection[int] = ()) -> None:
-    """Give up what a view does not need any more of a source: all versions but those to keep."""
-    for found in pins(folder):
-        if found.view_id == view_id and found.version not in keep:
-            folder.remove(refs.file_of(found.tag))
+def release(folder: Folder, owner: str, keep: Collection[int] = (), kind: Kind = "view") -> None:
+    """Give up what a view or a job does not need any more of a table: all versions but those to keep."""
+    remove(folder, (found for found in pins(folder, kind) if found.owner == owner and found.version not in keep))
 
 
-def pins(folder: Folder) -> list[Pin]:
-    """Return which versions of a table are kept for which views."""
-    return [found for ref in refs.all_tags(folder) if (found := _pin_of(ref)) is not None]
+def versions_needed(view: View | None, table_id: str) -> set[int]:
+    """Return the versions of a table that a view needs while no job refreshes it; none of one that was dropped."""
+    if view is None:
+        return set()
+    sources = Definition.from_json(view.definition).sources
+    needed = {source.version for source in sources if source.table_id == table_id and source.version is not None}
+    return needed if view.watermark is None else needed | {view.watermark.versions.get(table_id, 0)} - {0}
+
+
+def remove(folder: Folder, found: Iterable[Pin]) -> None:
+    """Give up pins; one that is gone already is none."""
+    for each in found:
+        folder.remove(refs.file_of(each.tag))
+
+
+def pins(folder: Folder, kind: Kind = "view") -> list[Pin]:
+    """Return which versions of a table are kept for which views, or for which jobs."""
+    found = map(_pin_of, refs.all_tags(folder))
+    return [each for each in found if each is not None and each.kind == kind]
 
 
 def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
-    """Return references with those that are pins called by who needs them; one whose view was dropped needs nothing."""
+    """Return references with those that are pins called by who needs them.
+
+    One whose view was dropped, or whose job ended, needs nothing.
+    """
     named: list[Ref] = []
     principal = current_caller().principal
     for ref in found:
         pinned = _pin_of(ref)
         if pinned is None:
             named.append(ref)
-        elif (view := tables.find_by_id(connection, pinned.view_id)) is not None:
+        elif pinned.kind == "job":
+            job = jobs.find(connection, pinned.owner)
+            if job is not None and job.state not in jobs.ENDED:
+                named.append(refs.Ref("job", job.id, ref.branch, ref.version))
+        elif (view := tables.find_by_id(connection, pinned.owner)) is not None:
             kind = "view" if view.is_view else "clone"
             seen = principal.role_on(view.namespace) is not None
             name = format_identifier(view.identifier) if seen else "(hidden from this key)"
@@ -80,9 +107,11 @@ def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
 
 
 def _pin_of(ref: Ref) -> Pin | None:
-    view_id, _, version = ref.name.removeprefix(_PREFIX).rpartition(".")
-    is_pin = ref.kind == "tag" and ref.name.startswith(_PREFIX) and view_id and version.isdecimal()
-    return Pin(view_id, int(version)) if is_pin else None
+    for kind, prefix in _PREFIXES.items():
+        owner, _, version = ref.name.removeprefix(prefix).rpartition(".")
+        if ref.kind == "tag" and ref.name.startswith(prefix) and owner and version.isdecimal():
+            return Pin(owner, int(version), kind)
+    return None
 
 
 def _manifest_size(folder: Folder, version: int, branch: str) -> int | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -85,6 +87,18 @@ def test_a_compaction_meanwhile_loses_nothing(new_sheet: NewSheet, log: CallLog)
     job.wait(progress=False)
     assert sheet.state() == (40, 0, 0, 0)
     # What was not committed was computed for fragments that are gone.
+    check(sheet, again=40)
+
+
+def test_a_cleanup_on_storage_meanwhile_loses_nothing(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
+    sheet, job = begin(new_sheet, log)
+    assert rest.post(f"{sheet.route}/tags/list")["tags"] == {}  # what keeps the version is nobody's business
+    sheet.compact()
+    stored = lance.dataset(str(sheet.folder))
+    stored.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    job.wait(progress=False)
+    assert sheet.state() == (40, 0, 0, 0)
+    assert lance.dataset(str(sheet.folder)).tags.list() == {}
     check(sheet, again=40)
 
 

@@ -1,10 +1,10 @@
-"""Versions that views need stay, wherever cleanup is asked for, and whoever is kept from it learns by which view."""
+"""Versions that views and jobs need stay, wherever cleanup is asked for, and whoever is kept from it learns why."""
 
 from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -16,12 +16,17 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
+from pennon.catalog import views
+from pennon.catalog.views import Watermark
+from pennon.jobs.pin_sweep import PinSweep
 from pennon.lake.places import Places
 from pennon.namespace.view_models import CreateViewRequest
 from pennon.views import pins
 from pennon.views.pins import Pin
+from tests.integration.catalog.lakes import parts
 
 if TYPE_CHECKING:
+    from pennon.catalog.jobs import Job
     from pennon.lake.folder import Folder
     from tests.integration.views.guards.house import ViewLake
     from tests.support.s3 import S3Root
@@ -119,3 +124,54 @@ def test_pins_keep_versions_on_an_object_store(s3_root: S3Root) -> None:
     assert [version["version"] for version in dataset.versions()] == [2, 3]
     pins.release(folder, "abc")
     assert pins.pins(folder) == []
+
+
+def submit(lake: ViewLake, kind: str, table: str, **spec: Any) -> Job:
+    """Submit a job on a table."""
+    found = lake.ns.find_table(tuple(parts(table)))
+    return lake.ns.house.database.write(
+        lambda connection: lake.ns.house.queue.submit(
+            connection,
+            kind=kind,
+            table_id=found.id,
+            branch="",
+            target=kind,
+            object=found.identifier,
+            spec=spec,
+            submitted_by="",
+            context={},
+        )
+    )
+
+
+def test_a_version_that_a_job_reads_is_kept_until_the_job_ends_in_any_way(lake: ViewLake, view_id: str) -> None:
+    house, folder = lake.ns.house, source(lake)
+    job, other = submit(lake, "backfill", "t"), submit(lake, "backfill", "t")
+    for owner in (job, other):
+        pins.pin(folder, owner.id, 1, kind="job")
+    pins.pin(folder, view_id, 2)
+    lake("CreateTableTag", "t", tag="mine", version=1)
+    lake("DeleteTableTag", "t", tag="mine")
+    with pytest.raises(InvalidTableStateError, match=rf"still needed: 1 .*job '{job.id}'"):
+        lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
+    sweep = PinSweep(house.database, house.places)
+    house.queue.cancel(job.id)  # its worker was lost, and gave up nothing
+    sweep.tick()
+    assert pins.pins(folder, "job") == [Pin(other.id, 1, "job")]
+    assert pins.pins(folder) == [Pin(view_id, 2)]
+    house.queue.cancel(other.id)
+    lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
+
+
+def test_what_a_lost_refresh_pinned_is_given_up_but_not_what_the_view_holds(lake: ViewLake, view_id: str) -> None:
+    house, folder, source_id = lake.ns.house, source(lake), lake.ns.find_table(("t",)).id
+    house.database.write(lambda connection: views.advance(connection, view_id, None, Watermark({source_id: 1}), 1, 0))
+    for version in (1, 3):
+        pins.pin(folder, view_id, version)
+    house.queue.cancel(submit(lake, "refresh", "v").id)
+    running = submit(lake, "refresh", "v")
+    PinSweep(house.database, house.places).tick()
+    assert len(pins.pins(folder)) == 2
+    house.queue.cancel(running.id)
+    PinSweep(house.database, house.places).tick()
+    assert pins.pins(folder) == [Pin(view_id, 1)]
