@@ -1,4 +1,7 @@
-"""Rows that a function failed on, and why: until they are computed again.
+"""Rows that a function failed on, and why.
+
+An error is shown while its row is as the failed commit left it. It is kept when the row is computed again, for as many
+commits as the states of rows are, because a restored version brings the failed row back.
 
 Functions of columns fail on rows of the table itself, those of views on rows or partitions of the view's source.
 """
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "job_id, fragment_id, row_offset, row_id, function, function_version, table_version, error_type, error_message, "
-    "attempt, created_at, partition_value"
+    "attempt, created_at, partition_value, commit_version"
 )
 #: In place of a fragment, where a function of a view failed: the row is one of the view's source, or stands for a
 #: partition of it.
@@ -41,6 +44,8 @@ class ColumnError:
     created_at: int
     #: The partition that a table function failed on.
     partition: str | None = None
+    #: The version whose commit left the row without a value; not known of the functions of views.
+    commit_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
     """Record an error."""
     connection.run(
         f"INSERT INTO column_errors (id, table_id, branch, column_name, {_COLUMNS}) "  # noqa: S608 (a constant)
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         new_id(),
         place.table_id,
         place.branch,
@@ -83,14 +88,15 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
         error.attempt,
         error.created_at,
         error.partition,
+        error.commit_version,
     )
 
 
 def of_column(connection: Connection, place: Place) -> list[Located]:
-    """Return where the errors of a column are."""
+    """Return where the errors of a column are, the oldest first."""
     rows = connection.all(
         "SELECT id, fragment_id, row_offset, row_id FROM column_errors "
-        "WHERE table_id = ? AND branch = ? AND column_name = ?",
+        "WHERE table_id = ? AND branch = ? AND column_name = ? ORDER BY id",
         place.table_id,
         place.branch,
         place.column,
@@ -120,7 +126,7 @@ def columns(connection: Connection, table_id: str, branch: str) -> list[str]:
 
 
 def forget(connection: Connection, ids: Sequence[str]) -> None:
-    """Forget errors of rows that were computed again."""
+    """Forget errors that cannot be shown any more."""
     for known in ids:
         connection.run("DELETE FROM column_errors WHERE id = ?", known)
 

@@ -25,7 +25,7 @@ class Fill:
 
 
 #: So many records of one fragment are kept: branches, and versions that are restored, may still have the older files.
-_KEPT = 4
+KEPT = 4
 
 
 def save(connection: Connection, fill: Fill) -> None:
@@ -49,7 +49,7 @@ def save(connection: Connection, fill: Fill) -> None:
         "AND column_key = ? AND branch = ? AND fragment_id = ? ORDER BY version DESC LIMIT ?) AS newest)",
         *place,
         *place,
-        _KEPT,
+        KEPT,
     )
 
 

@@ -90,7 +90,7 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
         raise InvalidInputError(f"The function of {path!r} does not say its input_columns.")
     return FeatureColumn(
         path=path,
-        outputs=_siblings(dataset, path, metadata),
+        outputs=sibling_outputs(dataset, path, metadata),
         inputs=tuple(inputs),
         input_leaves=_leaves_of_all(dataset, inputs, path),
         digest=metadata.get("virtual_column.udf_version") or reference,
@@ -155,7 +155,7 @@ def _computed(dataset: Any, path: str, expression: str | None) -> FeatureColumn:
     )
 
 
-def _siblings(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
+def sibling_outputs(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
     """Return the columns that one call fills: those of the same function that each take a field of its result."""
     own = metadata.get(STRUCT_FIELD_KEY, "")
     if not own:

@@ -372,29 +372,41 @@ class _Former:
     def _filled_at(self, owner: list[NDArray[np.int64]]) -> NDArray[np.int64]:
         return np.array([segment.filled_at for segment in self.segments], dtype=np.int64)[np.concatenate(owner)]
 
+    def _find(self, row_ids: NDArray[np.int64], written_at: NDArray[np.int64]) -> tuple[NDArray[np.int64], Mask]:
+        """Return which entry holds for each row, and for which rows there is one.
+
+        The last of several entries of a row is the newest. The commit that brought a value wrote its row: a row that
+        was last written before that is from before, as after a restore, and an older entry holds for it.
+        """
+        filled_at = np.array([segment.filled_at for segment in self.segments], dtype=np.int64)[self.owner]
+        at = np.searchsorted(self.row_ids, row_ids, side="right") - 1
+        known = (at >= 0) & (row_ids >= 0)
+        while True:
+            known[known] = self.row_ids[at[known]] == row_ids[known]
+            later = known & (filled_at[at] > written_at)
+            if not later.any():
+                return at, known
+            at[later] -= 1
+            known &= at >= 0
+
     def fill_of(self, row_ids: NDArray[np.int64], written_at: NDArray[np.int64]) -> FragmentFill:
         """Return what is known of rows that are in a new fragment now."""
         if not len(self.row_ids):
             return FragmentFill()
-        # The last of several entries of a row is the newest.
-        at = np.searchsorted(self.row_ids, row_ids, side="right") - 1
-        known = (at >= 0) & (row_ids >= 0)
-        known[known] = self.row_ids[at[known]] == row_ids[known]
+        at, known = self._find(row_ids, written_at)
         owner = np.where(known, self.owner[at], -1)
         kind = np.where(known, self.kind[at], 0)
         segments = []
         for index in np.unique(owner[owner >= 0]):
             segment = self.segments[index]
             mine = owner == index
-            # The commit that brought a value wrote its row: one written before it is from before, as after a restore.
-            present = mine & (written_at >= segment.filled_at)
-            same = present & (written_at <= segment.valid_at)
+            same = mine & (written_at <= segment.valid_at)
             segments.append(
                 replace(
                     segment,
                     done=spans_of(same & (kind == 0)),
                     failed=spans_of(same & (kind == 1)),
-                    stale=spans_of((present & ~same) | (same & (kind == 2))),
+                    stale=spans_of((mine & ~same) | (same & (kind == 2))),
                 )
             )
         kept = tuple(segment for segment in segments if segment.done or segment.failed or segment.stale)

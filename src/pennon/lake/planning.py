@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,18 +160,28 @@ def summarise(dataset: Any, states: list[FragmentState], column: FeatureColumn) 
     )
 
 
-def failed_rows(
-    dataset: Any, states: list[FragmentState], column: FeatureColumn
-) -> Iterator[tuple[int, int, int | None]]:
-    """Return the rows on which a column's function failed: fragment, place in it, and id where ids are stable."""
+class FailedRow(NamedTuple):
+    """A row on which a function failed."""
+
+    fragment_id: int
+    offset: int
+    #: None where row ids are not stable.
+    row_id: int | None
+    #: The version whose commit left it without a value.
+    version: int
+
+
+def failed_rows(dataset: Any, states: list[FragmentState], column: FeatureColumn) -> Iterator[FailedRow]:
+    """Return the rows on which a column's function failed."""
     for state in states:
-        status, _ = state.fill.status(state.rows, column.digest)
+        status, filled_at = state.fill.status(state.rows, column.digest)
         failed = status == Status.FAILED
         if state.deleted and failed.any():
             failed &= live_rows(dataset, state.fragment_id, state.rows)
         ids = numbers_of(state.fill.row_ids)
         for offset in np.flatnonzero(failed).tolist():
-            yield state.fragment_id, offset, int(ids[offset]) if len(ids) else None
+            row_id = int(ids[offset]) if len(ids) else None
+            yield FailedRow(state.fragment_id, offset, row_id, int(filled_at[offset]))
 
 
 def live_rows(dataset: Any, fragment_id: int, rows: int, where: str | None = None) -> Mask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import AlterTableBackfillColumnsResponse
@@ -109,17 +110,17 @@ class BackfillOperations(Operations):
         names = [name for name in recorded if wanted in (None, name)]
         size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
-        found: list[tuple[str, ColumnError]] = []
+        found: list[tuple[str, ColumnError, ColumnError]] = []
         for name in names:
             if (key is not None and name < str(key[0])) or len(found) > size:
                 continue
             after = (int(key[1]), int(key[2])) if key is not None and name == key[0] else None
             place, most = Place(table.id, branch, name), size + 1 - len(found)
-            stands = self._standing(table, dataset, place)
-            found += [(name, error) for error in self._errors_of(place, stands, request.job_id, after, most)]
+            locate = self._locating(table, dataset, place)
+            found += [(name, *pair) for pair in self._errors_of(place, locate, request.job_id, after, most)]
         page = cut_page(_ERRORS, found, size, lambda item: (item[0], item[1].fragment_id, item[1].row_offset))
         return ColumnErrorsResponse(
-            records=[_record(request.column or name, error) for name, error in page.items],
+            records=[_record(request.column or name, error) for name, _, error in page.items],
             truncated=page.token is not None,
             page_token=page.token,
         )
@@ -127,16 +128,16 @@ class BackfillOperations(Operations):
     def _errors_of(
         self,
         place: Place,
-        stands: Callable[[ColumnError], bool],
+        locate: Callable[[ColumnError], ColumnError | None],
         job_id: str | None,
         after: tuple[int, int] | None,
         limit: int,
-    ) -> list[ColumnError]:
-        """Return errors that still stand: those of rows that were deleted or written anew do not."""
-        found: list[ColumnError] = []
+    ) -> list[tuple[ColumnError, ColumnError]]:
+        """Return errors of rows that are still failed, as they were recorded and with the rows' present places."""
+        found: list[tuple[ColumnError, ColumnError]] = []
         while len(found) < limit:
             page = self._page_of_errors(place, job_id, after, limit)
-            found += [error for error in page if stands(error)]
+            found += [(error, located) for error in page if (located := locate(error)) is not None]
             if len(page) < limit:
                 break
             after = (page[-1].fragment_id, page[-1].row_offset)
@@ -149,17 +150,25 @@ class BackfillOperations(Operations):
             lambda connection: column_errors.page(connection, place, job_id=job_id, after=after, limit=limit)
         )
 
-    def _standing(self, table: Table, dataset: Any, place: Place) -> Callable[[ColumnError], bool]:
-        """Return what tells whether a row is still failed; those of a view's source are told by its refreshes."""
+    def _locating(self, table: Table, dataset: Any, place: Place) -> Callable[[ColumnError], ColumnError | None]:
+        """Return what finds the row of an error, which may have moved; none if the row is not failed by that error.
+
+        Those of a view's source are kept up to date by its refreshes.
+        """
         if place.column not in feature_columns(dataset.schema):
-            return lambda error: error.fragment_id == column_errors.SOURCE
+            return lambda error: error if error.fragment_id == column_errors.SOURCE else None
         column = find_feature_column(dataset, place.column)
         failed = failed_rows(dataset, self.house.ledger.read(dataset, table, place.branch, column), column)
-        if dataset.has_stable_row_ids:
-            ids = {row_id for _, _, row_id in failed}
-            return lambda error: error.row_id in ids
-        places = {(fragment_id, offset) for fragment_id, offset, _ in failed}
-        return lambda error: (error.fragment_id, error.row_offset) in places
+        stable = dataset.has_stable_row_ids
+        rows = {row.row_id if stable else (row.fragment_id, row.offset): row for row in failed}
+
+        def locate(error: ColumnError) -> ColumnError | None:
+            row = rows.get(error.row_id if stable else (error.fragment_id, error.row_offset))
+            if row is None or error.commit_version not in (None, row.version):
+                return None
+            return replace(error, fragment_id=row.fragment_id, row_offset=row.offset)
+
+        return locate
 
     def _submit_backfill(
         self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: dict[str, Any]
@@ -293,6 +302,7 @@ def check_cluster(settings: Settings, name: str | None) -> None:
 def _record(column: str, error: ColumnError) -> dict[str, Any]:
     record = {"column": column, **error.__dict__}
     record["created_at_millis"] = record.pop("created_at")
+    del record["commit_version"]
     if error.fragment_id == column_errors.SOURCE:
         del record["fragment_id"], record["row_offset"]
         record["source_row_id"] = record.pop("row_id")

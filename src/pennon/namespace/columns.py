@@ -23,7 +23,7 @@ from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
 from pennon.lake.blobs import check_metadata_change
 from pennon.lake.expressions import SqlLimits, check_expression, check_written_size
-from pennon.lake.feature_columns import expression_inputs
+from pennon.lake.feature_columns import expression_inputs, sibling_outputs
 from pennon.lake.field_paths import (
     find_field,
     has_field,
@@ -111,14 +111,15 @@ class ColumnOperations(DependentOperations):
         def work(dataset: Any) -> None:
             effect.look_at_alterations(dataset, request.alterations)
             steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
+            named = {plain_path(entry.path) for entry in request.alterations if entry.virtual_column is not None}
             for entry in request.alterations:
                 _require_inputs(dataset, entry.virtual_column, ())
             for entry in request.alterations:
                 if entry.virtual_column is not None:
-                    before = stored_metadata(dataset, entry.path)
-                    after = _rebinding(folder, entry.virtual_column, before)
-                    check_metadata_change(entry.path, before, after)
-                    dataset.update_field_metadata({entry.path: after})
+                    changes = _rebindings(dataset, folder, entry, named)
+                    for path, change in changes.items():
+                        check_metadata_change(path, stored_metadata(dataset, path), change)
+                    dataset.update_field_metadata(changes)
             for step in steps:
                 dataset.alter_columns(*step)
             effect.follow(dataset)
@@ -261,6 +262,44 @@ def _declare(dataset: Any, expression: str) -> dict[str, str]:
 def _binding(folder: Folder, column: Any) -> dict[str, str]:
     """Keep a function and return what ties a column to it."""
     return binding_metadata(column, store_function(folder, column))
+
+
+def _rebindings(
+    dataset: Any, folder: Folder, entry: AlterColumnsEntry, named: set[str]
+) -> dict[str, dict[str, str | None]]:
+    """Return what changes in the metadata of a column that gets another function, and of the outputs that go with it.
+
+    Several outputs are of one call, so they stay together: unless the new function has one output only, or the request
+    names them itself, the other outputs of the old function get the new one, too.
+    """
+    column, own = entry.virtual_column, plain_path(entry.path)
+    before = text_map(find_field(dataset.schema, entry.path).metadata)
+    changes = {entry.path: _rebinding(folder, column, before)}
+    outputs = _stated_outputs(folder, changes[entry.path])
+    if not before.get(STRUCT_FIELD_KEY) or (outputs is not None and len(outputs) == 1):
+        return changes
+    siblings = sibling_outputs(dataset, own, before)
+    moving = [each for each in siblings if each.path == own or each.path not in named]
+    lost = [each for each in moving if outputs is not None and each.struct_field not in outputs]
+    if lost:
+        together = ", ".join(repr(each.path) for each in siblings if each.path != own)
+        missing = ", ".join(f"{each.struct_field!r} for {each.path!r}" for each in lost)
+        raise InvalidInputError(
+            f"One function fills {own!r} together with {together or 'no other column'}, but the new one has no output "
+            f"{missing}; it has {', '.join(outputs or ())}. Give it that output, drop the column first, or alter "
+            f"{own!r} to a function with one output, which leaves the other columns to the old one."
+        )
+    for each in moving:
+        if each.path != own:
+            changes[each.path] = _rebinding(folder, column, text_map(find_field(dataset.schema, each.path).metadata))
+    return changes
+
+
+def _stated_outputs(folder: Folder, metadata: dict[str, str | None]) -> list[str] | None:
+    """Return the names of a function's outputs; none where it does not state them."""
+    reference = metadata.get("virtual_column.udf")
+    outputs = () if reference is None else stored_function(folder, reference, "the column").outputs
+    return [output.struct_field for output in outputs] or None
 
 
 def _rebinding(folder: Folder, column: Any, before: dict[str, str]) -> dict[str, str | None]:

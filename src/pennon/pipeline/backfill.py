@@ -123,7 +123,7 @@ class Backfill:
             column,
             mode=mode,
             where=spec.get("where"),
-            before=spec.get("since") if mode in (Mode.ALL, Mode.ONLY_FAILED) else None,
+            before=self._begun_at(path, dataset.version) if mode in (Mode.ALL, Mode.ONLY_FAILED) else None,
             most_fragments=spec.get("num_frags"),
         )
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
@@ -145,6 +145,14 @@ class Backfill:
                 return dataset
         message = "Clean-ups of the table's versions were faster, again and again."
         raise JobFailedError("plan", "Overtaken", message, retryable=True)
+
+    def _begun_at(self, path: str, version: int) -> int:
+        """Return the version that the job found when it first planned; what came later it has computed itself.
+
+        Not the version it was submitted at: the job it waited for may have computed rows since then.
+        """
+        plans = [event.data for event in self._tools.queue.noted(self._job, "planned") if event.unit == path]
+        return int(plans[0]["version"]) if plans else version
 
     def _forget_earlier(self, checkpoints: Checkpoints, *, is_own: bool) -> None:
         """Remove what earlier jobs kept and this one is not to take over."""

@@ -136,7 +136,7 @@ class FillCommitter:
                 self._save(connection, version, unit, receipt, output, metadata[unit.fragment_id])
             if version == self._built_from + 1:  # else somebody may have changed rows just before
                 self._confirm_others(connection, version, unit, receipt, metadata[unit.fragment_id])
-            self._record_errors(connection, unit, receipt, errors)
+            self._record_errors(connection, version, unit, receipt, errors)
             failed = count_rows(receipt["failed"])
             data = {"rows": unit.count, "failed": failed, "version": version}
             job_events.append(connection, job.id, "committed", now_millis(), unit=str(unit.fragment_id), data=data)
@@ -190,12 +190,12 @@ class FillCommitter:
         column_fills.save(connection, record)
 
     def _record_errors(
-        self, connection: Connection, unit: Unit, receipt: dict[str, Any], before: list[Located]
+        self, connection: Connection, version: int, unit: Unit, receipt: dict[str, Any], before: list[Located]
     ) -> None:
         if not before and not receipt["errors"]:
             return
         row_ids = numbers_of(receipt["row_ids"])
-        column_errors.forget(connection, _recomputed(before, unit, row_ids))
+        column_errors.forget(connection, _outlived(_recomputed(before, unit, row_ids)))
         for offset, kind, message, attempt in receipt["errors"]:
             if len(row_ids) and row_ids[offset] == NO_ROW:
                 continue  # deleted meanwhile
@@ -211,6 +211,7 @@ class FillCommitter:
                 error_message=message,
                 attempt=attempt,
                 created_at=now_millis(),
+                commit_version=version,
             )
             column_errors.add(connection, self._place, error)
 
@@ -248,13 +249,22 @@ def _live_row_ids(dataset: Any, fragment: Any, row_ids: Sequence[Sequence[int]])
     return runs_of(numbers)
 
 
-def _recomputed(errors: Sequence[Located], unit: Unit, row_ids: NDArray[np.int64]) -> list[str]:
-    """Return the ids of errors whose rows, wherever they were then, are among those that were computed again."""
+def _recomputed(errors: Sequence[Located], unit: Unit, row_ids: NDArray[np.int64]) -> list[Located]:
+    """Return the errors whose rows, wherever they were then, are among those that were computed again."""
     todo = mask_of(unit.todo, unit.rows)
     ids = set(row_ids[todo].tolist()) if errors and len(row_ids) else set()
     return [
-        error.id
+        error
         for error in errors
         if error.row_id in ids
         or (error.row_id is None and error.fragment_id == unit.fragment_id and todo[error.row_offset])
     ]
+
+
+def _outlived(errors: Sequence[Located]) -> list[str]:
+    """Return the ids of errors that no version which can be restored needs: of each row, all but the newest."""
+    by_row: dict[object, list[str]] = {}
+    for error in errors:
+        row = (error.fragment_id, error.row_offset) if error.row_id is None else error.row_id
+        by_row.setdefault(row, []).append(error.id)
+    return [known for ids in by_row.values() for known in ids[: 1 - column_fills.KEPT]]

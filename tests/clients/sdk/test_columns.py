@@ -34,6 +34,11 @@ class Language(NamedTuple):
     score: float
 
 
+class Sign(NamedTuple):
+    lang: str
+    sign: str
+
+
 @pennon.udf(version="1", manifest={"pip": ["attrs"]}, image="repo:tag", auto_backfill=False)
 def length(text: str) -> int:
     return len(text)
@@ -89,6 +94,27 @@ def test_one_function_fills_several_columns(table: Table) -> None:
     assert metadata(table, "lang")["virtual_column.struct_field"] == "lang"
     assert metadata(table, "certainty")["virtual_column.struct_field"] == "score"
     assert metadata(table, "lang")["virtual_column.udf"] == metadata(table, "certainty")["virtual_column.udf"]
+
+
+def test_columns_of_one_function_get_another_one_together(table: Table) -> None:
+    @pennon.udf(version="2")
+    def other(text: str) -> Language:
+        return Language("fr", 0.5)
+
+    @pennon.udf
+    def unlike(text: str) -> Sign:
+        return Sign("fr", "+")
+
+    table.add_columns({("lang", "certainty"): language})
+    with pytest.raises(InvalidInputError, match=r"together with 'certainty'.*no output 'score' for 'certainty'"):
+        table.alter_columns({"path": "lang", "function": unlike})
+    table.alter_columns({"path": "lang", "function": other})
+    first, second = metadata(table, "lang"), metadata(table, "certainty")
+    assert first["virtual_column.udf_version"] == second["virtual_column.udf_version"] == "2"
+    assert first["virtual_column.udf"] == second["virtual_column.udf"]
+    assert (first["virtual_column.struct_field"], second["virtual_column.struct_field"]) == ("lang", "score")
+    table.alter_columns({"path": "lang", "function": pennon.udf(version="3", data_type=pa.string())(lambda text: "de")})
+    assert metadata(table, "certainty") == second
 
 
 def test_expressions_computed_columns_and_functions_are_added_together(table: Table) -> None:

@@ -112,14 +112,27 @@ def test_the_error_of_a_row_goes_when_its_input_is_mended(new_sheet: NewSheet, l
     assert sheet.state() == (9, 1, 0, 0)
     assert sheet.table.errors("y")["error_type"].to_pylist() == ["ZeroDivisionError"]
     sheet.compact()
+    failed = sheet.open()
     assert sheet.state() == (9, 1, 0, 0)
-    assert sheet.table.errors("y").num_rows == 1
+    (error,) = sheet.table.errors("y").to_pylist()
+    moved = failed.scanner(columns=[], filter="id = 0", with_row_address=True).to_table()["_rowaddr"]
+    assert moved.to_pylist() == [(error["fragment_id"] << 32) + error["row_offset"]]
     sheet.update("id = 0", 5)
+    stale = sheet.open()
     assert sheet.state() == (9, 0, 1, 0)
     assert sheet.table.errors("y").num_rows == 0
     assert sheet.fill() == [0]
     assert sheet.state() == (10, 0, 0, 0)
     assert sheet.table.errors("y").num_rows == 0
+    # What was known of a version comes back with it, errors included.
+    sheet.table.restore(failed.version)
+    assert sheet.state() == (9, 1, 0, 0)
+    assert sheet.table.errors("y").to_pylist() == [error]
+    sheet.table.restore(stale.version)
+    assert sheet.state() == (9, 0, 1, 0)
+    assert sheet.table.errors("y").num_rows == 0
+    assert sheet.fill() == [0]
+    assert sheet.state() == (10, 0, 0, 0)
 
 
 def test_the_errors_of_rows_that_are_gone_are_not_listed(new_sheet: NewSheet, log: CallLog) -> None:

@@ -42,6 +42,15 @@ def test_all_rows_are_computed_once(new_sheet: NewSheet, log: CallLog) -> None:
     assert sheet.fill() == []
 
 
+def test_all_rows_are_computed_also_behind_another_job_of_the_column(new_sheet: NewSheet, log: CallLog) -> None:
+    sheet = new_sheet(6)
+    sheet.table.add_columns({"y": slow(log, 1.0)})
+    first = sheet.table.backfill_async("y")
+    second = sheet.table.backfill_async("y", mode="all")
+    assert [(ended(job).result or {})["rows_assigned"] for job in (first, second)] == [6, 6]
+    assert set(log.counts().values()) == {2}
+
+
 def test_a_computed_null_is_a_value(new_sheet: NewSheet, log: CallLog) -> None:
     path = log.path
 
