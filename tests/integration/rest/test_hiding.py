@@ -152,7 +152,12 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
     view = f"{own.name}$of_secret"
     own.ask("materialized_view", view, "create", {"source_query": f"SELECT id FROM {hidden.name}.secret"})
     told = {"mode": "rebuild", "reason": f"{named!r} has new columns.", "source_versions": {named: 1}, "rows": 3}
-    failure = {"type": "TableNotFoundError", "message": f"{named!r} was dropped.", "phase": "plan", "retryable": False}
+    failure: dict[str, Any] = {
+        "type": "TableNotFoundError",
+        "message": f"{named!r} was dropped.",
+        "phase": "plan",
+        "retryable": False,
+    }
     jobs = []
     with closing(open_database(f"sqlite:///{server.directory / '.pennon' / 'catalog.db'}")) as database:
         queue, identifier = Queue(database), tuple(view.split("$"))
@@ -168,7 +173,7 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
             queue.note(claimed, "planned", f"{hidden.name}_upstream", told)
             queue.finish(claimed, "done" if "result" in ending else "failed", counters={}, **ending)
         database.write(lambda connection: views.mark_stale(connection, found.id, failure["message"], jobs[-1].id))
-    requests = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]
+    requests: list[tuple[str, Any]] = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]
     requests += [("/v1/jobs/query_events", {"job_ids": [job.id for job in jobs]})]
     answers = {wire: [wire.post(*each).content for each in requests] for wire in (admin, stranger)}
     feeds = {wire: [wire.get(f"/v1/jobs/{job.id}/events").content for job in jobs] for wire in (admin, stranger)}
