@@ -200,7 +200,7 @@ def _corrupt() -> InvalidInputError:
 
 def _missing() -> InvalidInputError:
     return InvalidInputError(
-        "The data is missing: the body is empty. Send an Arrow stream; one without batches is a table without rows."
+        "The data is missing: the body is empty, and an Arrow stream is required. One without batches has no rows."
     )
 
 

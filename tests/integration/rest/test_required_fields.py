@@ -80,9 +80,9 @@ def without(body: Any, path: Path, *, null: bool) -> Any:
     first, rest = path[0], path[1:]
     copy = list(body) if isinstance(body, list) else dict(body)
     if rest:
-        copy[first] = without(copy[first], rest, null=null)  # type: ignore[index,call-overload]
+        copy[first] = without(copy[first], rest, null=null)  # type: ignore[index]
     elif null:
-        copy[first] = None  # type: ignore[index,call-overload]
+        copy[first] = None  # type: ignore[index]
     else:
         del copy[first]  # type: ignore[arg-type]
     return copy
