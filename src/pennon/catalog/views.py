@@ -25,17 +25,20 @@ class Watermark:
     trimmed_to: int | None = None
     #: The ids of the columns read, by the ids of the tables: a column made anew under an old name is another.
     fields: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: The tags of the manifests of these versions, by the ids of the tables that Pennon does not manage: others may
+    #: drop such a table and make another one of its name, with versions of the same numbers.
+    manifests: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the watermark as the catalog keeps it."""
-        return json.dumps(
-            {
-                "versions": dict(self.versions),
-                "trimmed_to": self.trimmed_to,
-                "fields": {source: dict(fields) for source, fields in self.fields.items()},
-            },
-            sort_keys=True,
-        )
+        kept: dict[str, Any] = {
+            "versions": dict(self.versions),
+            "trimmed_to": self.trimmed_to,
+            "fields": {source: dict(fields) for source, fields in self.fields.items()},
+        }
+        if self.manifests:  # a watermark without them is compared with its text from before there were any
+            kept["manifests"] = dict(self.manifests)
+        return json.dumps(kept, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Watermark:

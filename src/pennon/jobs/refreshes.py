@@ -19,6 +19,7 @@ from pennon.core.identifiers import format_identifier
 from pennon.jobs.pacing import is_ready
 from pennon.lake.estimating import rows_touched
 from pennon.views.definition import Definition
+from pennon.views.freshness import was_remade
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
@@ -127,10 +128,13 @@ class AutoRefresh:
         """Submit a refresh when enough was committed to a view's sources."""
         newest = self._newest(Definition.from_json(view.definition))
         recorded = dict(view.watermark.versions) if view.watermark else {}
+        remade = [source for source in newest if self._was_remade(source, view)]
         behind = {source: version for source, version in newest.items() if recorded.get(source) != version}
-        if not behind or self._too_little.get(table.id) == newest:
+        if not remade and (not behind or self._too_little.get(table.id) == newest):
             return
-        if sum(self._touched(source, recorded.get(source)) for source in behind) < self._settings.auto_refresh_rows:
+        touched = {source: self._touched(source, recorded.get(source)) for source in behind}
+        touched |= {source: self._touched(source, None) for source in remade}
+        if sum(touched.values()) < self._settings.auto_refresh_rows:
             self._too_little[table.id] = newest
             return
 
@@ -158,6 +162,12 @@ class AutoRefresh:
             for source_id, table in found.items()
             if table is not None
         }
+
+    def _was_remade(self, source_id: str, view: View) -> bool:
+        if view.watermark is None or source_id not in view.watermark.manifests:
+            return False
+        table = self._source(source_id)
+        return table is not None and was_remade(self._datasets, table, view.watermark)
 
     def _touched(self, source_id: str, version: int | None) -> int:
         """Return about how many rows of a source changed since a version; of one that is gone, all did."""

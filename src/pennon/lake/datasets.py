@@ -129,6 +129,10 @@ class Datasets:
         """Return the handle of a version if it is open already."""
         return self._opened(table, self._find(table, branch, version))
 
+    def manifest_tag(self, table: Table, branch: str, version: int | None) -> str | None:
+        """Return what tells the manifest of a version, by default the newest, from another one of the same number."""
+        return _content(self._find(table, branch, version))
+
     def _find(self, table: Table, branch: str, version: int | None) -> Version:
         return self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
 

@@ -232,7 +232,7 @@ class Ledger:
             column: The column.
             states: What is known of the column in that version.
         """
-        # Where rows went stale, the commit of their new values tells it; a branch that began before must not hear of it.
+        # Not where rows went stale: branches that began before would hear of it, and the next commit tells it anyway.
         moved = [state for state in states if state.moved and state.fill.segments and not state.fill.has_stale]
         if not moved:
             return

@@ -42,7 +42,7 @@ from pennon.namespace.view_models import (
     ViewSource,
 )
 from pennon.views.definition import Definition, Source
-from pennon.views.freshness import is_untouched
+from pennon.views.freshness import is_untouched, was_remade
 from pennon.views.planning import Planner
 from pennon.views.schedules import check_schedule
 from pennon.views.upstream import views_before
@@ -209,10 +209,16 @@ class ViewOperations(ViewCreationOperations):
         follows = view.on_schema_change != "ignore_new"
         for source, known in zip(definition.sources, described, strict=True):
             held, newest = known.version, known.newest_version
-            if known.pinned_version is not None or newest is None or newest == held:
+            others = view.watermark is not None and source.table_id in view.watermark.manifests
+            if known.pinned_version is not None or newest is None or (newest == held and not others):
                 continue
             try:
-                at = partial(self.house.datasets.at, self._source_table(source), "")
+                table = self._source_table(source)
+                if view.watermark is not None and was_remade(self.house.datasets, table, view.watermark):
+                    return known
+                if newest == held:
+                    continue
+                at = partial(self.house.datasets.at, table, "")
                 if held is None or not is_untouched(at, held, newest, source.columns, follows_columns=follows):
                     return known
             except LanceNamespaceError:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import TableVersionNotFoundError
 
 from pennon.views.changes import changes_no_rows, field_ids, has_same_files, new_columns
+
+if TYPE_CHECKING:
+    from pennon.catalog.tables import Table
+    from pennon.catalog.views import Watermark
+    from pennon.lake.datasets import Datasets
 
 #: So many versions are looked at; a source that went on further counts as changed.
 _MOST_VERSIONS = 32
@@ -36,3 +43,18 @@ def is_untouched(
         changes_no_rows(new, version) or has_same_files(at(version - 1), at(version), columns)
         for version in range(newest, held, -1)
     )
+
+
+def was_remade(datasets: Datasets, table: Table, held: Watermark) -> bool:
+    """Tell whether a source is another table than the one of which a view holds a version.
+
+    A managed table never is: another one of its name has another id. Of a table that Pennon does not manage, the
+    version that the view holds has another manifest then, or is newer than any that the table has.
+    """
+    if table.managed or table.id not in held.manifests:
+        return False
+    version = held.versions[table.id]
+    try:
+        return held.manifests[table.id] != datasets.manifest_tag(table, "", version)
+    except TableVersionNotFoundError:
+        return datasets.newest(table, "").version < version

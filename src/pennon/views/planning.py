@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lance_namespace.errors import (
@@ -19,6 +19,7 @@ from pennon.core.identifiers import format_identifier
 from pennon.lake.column_writes import ColumnWrite
 from pennon.views.changes import Changes, NotComparableError, compare, field_ids, new_columns
 from pennon.views.definition import Definition, Source
+from pennon.views.freshness import was_remade
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
@@ -52,6 +53,8 @@ class Read:
     source: Source
     table: Table
     dataset: Any
+    #: What tells its manifest from another one of the same number, where Pennon does not manage the table.
+    manifest: str | None = None
 
     @property
     def name(self) -> str:
@@ -119,10 +122,11 @@ class Planner:
             versions={read.table.id: read.dataset.version for read in sorted(reads, key=_moves)},
             trimmed_to=None,
             fields={read.table.id: self._fields(read) for read in reads},
+            manifests={read.table.id: read.manifest for read in sorted(reads, key=_moves) if read.manifest is not None},
         )
         mode, reason, changes = self._decide(view, definition, reads, after)
         if mode == "no_op" and view.watermark is not None:
-            after = Watermark(after.versions, view.watermark.trimmed_to, after.fields)
+            after = replace(after, trimmed_to=view.watermark.trimmed_to)
         return RefreshPlan(self._table, view, definition, reads, mode, reason, after, changes)
 
     def reads(self, definition: Definition) -> tuple[Read, ...]:
@@ -139,7 +143,8 @@ class Planner:
             version = self._spec.get("src_version")
         if version is None:
             version = self._held.get(table.id)
-        return Read(source, table, self._tools.datasets.at(table, "", version))
+        handle = self._tools.datasets.open(table, "", version)
+        return Read(source, table, handle.dataset, None if table.managed else handle.content)
 
     def _fields(self, read: Read) -> dict[str, int]:
         try:
@@ -168,6 +173,10 @@ class Planner:
             return "rebuild", f"The view shows new columns of its sources: {', '.join(map(repr, new))}.", none
         if definition.volatile is not None:
             return "rebuild", f"The query uses {definition.volatile}, which changes by itself.", none
+        datasets = self._tools.datasets
+        remade = next((read.name for read in reads if _moves(read) and was_remade(datasets, read.table, before)), None)
+        if remade is not None:
+            return "rebuild", f"{remade!r} was dropped and made again since the last refresh.", none
         if dict(before.versions) == dict(after.versions):
             return "no_op", "Nothing was written to its sources since the last refresh.", none
         return self._compare(view, definition, reads, before)
