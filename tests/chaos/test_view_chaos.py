@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import pennon
 from tests.chaos import spark_processes as processes
+from tests.clients.lakes import ClientTable
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -76,13 +78,17 @@ class Storm:
     def _change(self) -> None:
         for _ in range(self._chance.randint(1, 3)):
             number = self._chance.randint(0, 16)
-            match self._chance.choice(["append", "update", "delete", "compact"]):
+            match self._chance.choice(["append", "update", "delete", "compact", "update_in_place"]):
                 case "append":
                     self._table.add(self._rows(1 + number))
                 case "update":
                     self._table.update(where=f"id % 17 = {number}", values_sql={"size": "(size + 1) % 5"})
                 case "delete":
                     self._table.delete(f"id % 31 = {number}")
+                case "update_in_place":
+                    rows = self._open(self._name).to_table(filter=f"id % 17 = {number}")
+                    changed = rows.set_column(1, "size", pc.add(rows["size"], 1))
+                    ClientTable(self._lake, self._lake.connect(), self._name).update_in_place("id", changed)
                 case "compact":
                     self._open(self._name).optimize.compact_files()
 

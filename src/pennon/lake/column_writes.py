@@ -11,13 +11,17 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pennon.catalog.column_writes import MOST_KEPT
 from pennon.lake.manifest import Manifest, read_fragments
 
+if TYPE_CHECKING:
+    from pennon.lake.fills import FragmentFill
+
 #: Operations that give no existing fragment a new file.
-WRITE_NO_COLUMN = frozenset(
-    {"append", "delete", "overwrite", "create_index", "rewrite", "restore", "reserve_fragments", "project", "clone"}
+_WRITE_NO_COLUMN = frozenset(
+    {"append", "delete", "overwrite", "create_index", "rewrite", "reserve_fragments", "project", "clone"}
     | {"update_config", "update_bases", "update_mem_wal_state"}
 )
 #: Operations after which every row of a fragment they wrote to bears the number of their version.
@@ -26,7 +30,7 @@ _MARKING = frozenset({"merge", "data_replacement"})
 
 @dataclass(frozen=True)
 class ColumnWrite:
-    """What one version wrote to fragments that the version before it had, too."""
+    """What one version wrote to fragments that the version before it had, too; nothing stands for a restore."""
 
     version: int
     #: Whether Lance marked all rows of these fragments as written at this version.
@@ -57,12 +61,12 @@ class ColumnWrite:
         return cls(version, marks_rows, fields, deleted)
 
 
-def find_column_write(
-    content: bytes, manifest: Manifest, before: Manifest, operation: str | None
-) -> ColumnWrite | None:
-    """Return what a manifest writes in place to fragments of the version before it; None if nothing."""
-    if operation in WRITE_NO_COLUMN:
+def find_column_write(content: bytes, before: Manifest, version: int, operation: str | None) -> ColumnWrite | None:
+    """Return what the manifest of a version writes in place to fragments of the version before it; None if nothing."""
+    if operation in _WRITE_NO_COLUMN:
         return None
+    if operation == "restore":
+        return ColumnWrite(version, marks_rows=False, fields={})
     fields: dict[int, frozenset[int]] = {}
     deleted: dict[int, int] = {}
     for fragment in read_fragments(content):
@@ -72,9 +76,53 @@ def find_column_write(
         if new:
             fields[fragment.id] = frozenset(number for file in new for number in file.fields if number >= 0)
             deleted[fragment.id] = fragment.deletion_file.num_deleted_rows
-    return ColumnWrite(manifest.version, operation in _MARKING, fields, deleted) if fields else None
+    return ColumnWrite(version, operation in _MARKING, fields, deleted) if fields else None
 
 
-def first_reliable(writes: list[ColumnWrite]) -> int:
+def _first_reliable(writes: list[ColumnWrite]) -> int:
     """Return the version from which on all writes are recorded: the oldest record if older ones were deleted."""
     return writes[0].version if len(writes) >= MOST_KEPT else 0
+
+
+def after_writes(
+    fills: list[tuple[int, FragmentFill]], writes: list[ColumnWrite], leaves: frozenset[int]
+) -> list[tuple[int, FragmentFill]]:
+    """Return what is known of fragments after commits that wrote columns in place, marked by Lance or not.
+
+    Args:
+        fills: What is known of a column, by the fragments it is known of.
+        writes: The commits, oldest first.
+        leaves: The ids of the fields of the column and of its inputs.
+    """
+    known = {fragment_id for fragment_id, _ in fills}
+    restored = 0
+    found = [(fragment_id, fill.stale_before(_first_reliable(writes))) for fragment_id, fill in fills]
+    for write in writes:
+        if not write.fields:
+            restored = write.version
+        touched = {fragment_id for fragment_id, fields in write.fields.items() if leaves & fields}
+        # Rows may have moved to a fragment of which nothing is known, and been written there.
+        is_anywhere = not touched <= known
+        found = [
+            (
+                fragment_id,
+                fill.stale_before(write.version)
+                if is_anywhere or fragment_id in touched
+                else _after_mark(fill, fragment_id, write, restored),
+            )
+            for fragment_id, fill in found
+        ]
+    return found
+
+
+def _after_mark(fill: FragmentFill, fragment_id: int, write: ColumnWrite, restored: int) -> FragmentFill:
+    """Return a fill after a commit that marked its rows for the sake of another column.
+
+    It holds for them if they all still were in the fragment: one that was updated has left it, and counts as deleted
+    there. After a restore, the number of deleted rows does not tell that.
+    """
+    if not write.marks_rows or fragment_id not in write.fields:
+        return fill
+    if any(segment.valid_at < restored for segment in fill.segments):
+        return fill
+    return fill.confirmed_at(write.version) if write.deleted[fragment_id] == fill.deleted else fill

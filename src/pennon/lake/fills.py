@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from pennon.catalog import column_fills, column_writes
 from pennon.catalog.column_fills import Fill
-from pennon.lake.column_writes import ColumnWrite, first_reliable
+from pennon.lake.column_writes import ColumnWrite, after_writes
 from pennon.lake.file_signatures import input_signature, signature
+from pennon.lake.history import stored_manifest
 from pennon.lake.problems import typed_errors
 from pennon.lake.spans import NOTHING, Mask, Spans, as_spans, mask_of, numbers_of, runs_of, spans_of
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.lake.feature_columns import FeatureColumn
+    from pennon.lake.places import Places
 
 #: Stands for the row id of a deleted row.
 NO_ROW = -1
@@ -71,11 +73,13 @@ class FragmentFill:
     row_ids: tuple[tuple[int, int], ...] = ()
     #: What the inputs are known by.
     inputs: str = ""
+    #: The tag of the manifest it was recorded with, where Pennon does not manage the table.
+    manifest: str = ""
 
     def encode(self) -> bytes:
         """Return it as the catalog stores it."""
         segments = [[s.digest, s.filled_at, s.valid_at, s.done, s.failed, s.stale] for s in self.segments]
-        stored = {"segments": segments, "row_ids": self.row_ids, "inputs": self.inputs}
+        stored = {"segments": segments, "row_ids": self.row_ids, "inputs": self.inputs, "manifest": self.manifest}
         return zlib.compress(json.dumps(stored).encode())
 
     @classmethod
@@ -86,7 +90,7 @@ class FragmentFill:
             Segment(digest, filled_at, valid_at, as_spans(done), as_spans(failed), as_spans(stale))
             for digest, filled_at, valid_at, done, failed, stale in stored["segments"]
         )
-        return cls(segments, as_spans(stored["row_ids"]), stored.get("inputs", ""))
+        return cls(segments, as_spans(stored["row_ids"]), stored.get("inputs", ""), stored.get("manifest", ""))
 
     def status(self, rows: int, digest: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the status of each row for a function, and the version that brought its value (0: none)."""
@@ -152,6 +156,11 @@ class FragmentFill:
         return sum(length for _, length in self.row_ids)
 
     @property
+    def deleted(self) -> int:
+        """How many of its rows are deleted."""
+        return sum(length for first, length in self.row_ids if first == NO_ROW)
+
+    @property
     def has_stale(self) -> bool:
         """Whether rows were computed from inputs that have changed since."""
         return any(segment.stale for segment in self.segments)
@@ -197,8 +206,23 @@ class FragmentState:
 class Ledger:
     """Reads and writes what is known of feature columns."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, places: Places) -> None:
         self._database = database
+        self._places = places
+
+    def manifest_tag(self, table: Table, branch: str, version: int) -> str:
+        """Return the tag of a version's manifest, where Pennon does not manage the table; empty where it does."""
+        found = None if table.managed else stored_manifest(self._places.folder(table.location), branch, version)
+        return (found.e_tag or "") if found is not None else ""
+
+    def _of_table(self, table: Table, known: list[Fill]) -> list[Fill]:
+        """Return the records of this table, and not of another one of its name that was dropped around Pennon."""
+        if table.managed:
+            return known
+        places = {(fill.branch, fill.version) for fill in known}
+        tags = {place: self.manifest_tag(table, *place) for place in places}
+        recorded = [(fill, FragmentFill.decode(fill.state).manifest) for fill in known]
+        return [fill for fill, tag in recorded if tag and tag == tags[fill.branch, fill.version]]
 
     def read(self, dataset: Any, table: Table, branch: str, column: FeatureColumn) -> list[FragmentState]:
         """Return what is known of a column in each fragment of a dataset."""
@@ -216,31 +240,26 @@ class Ledger:
             states.append(state)
             if found is None:
                 strangers.append(state)
-        if strangers and known and dataset.has_stable_row_ids:
-            _carry_over(dataset, column, strangers, self._former_fills(dataset, table, branch, column, known))
+        if strangers and dataset.has_stable_row_ids:
+            former = self._former_fills(dataset, table, branch, column, self._of_table(table, known))
+            _carry_over(dataset, column, strangers, former)
         return states
 
     def confirm(
         self, dataset: Any, table: Table, branch: str, column: FeatureColumn, states: list[FragmentState]
     ) -> None:
-        """Record what was found out about rows that moved to other fragments, so that it need not be found out again.
-
-        Args:
-            dataset: The version that was looked at.
-            table: Its table.
-            branch: Its branch.
-            column: The column.
-            states: What is known of the column in that version.
-        """
+        """Record what was found out about rows that moved, so that it need not be found out again."""
         # Not where rows went stale: branches that began before would hear of it, and the next commit tells it anyway.
         moved = [state for state in states if state.moved and state.fill.segments and not state.fill.has_stale]
         if not moved:
             return
 
+        tag = self.manifest_tag(table, branch, dataset.version)
+
         def work(connection: Connection) -> None:
             for state in moved:
                 inputs = input_signature(dataset.get_fragment(state.fragment_id).metadata, column)
-                fill = replace(state.fill.confirmed_at(dataset.version), inputs=inputs)
+                fill = replace(state.fill.confirmed_at(dataset.version), inputs=inputs, manifest=tag)
                 place = (branch, state.fragment_id, dataset.version)
                 column_fills.save(connection, Fill(table.id, column.output.key, state.signature, *place, fill.encode()))
 
@@ -270,41 +289,7 @@ class Ledger:
         while branch in branches:
             until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
             found, writes = [*known_to(branch, until), *found], [*written_on(branch, until), *writes]
-        return _after_writes(found, writes, column)
-
-
-def _after_writes(
-    fills: list[tuple[int, FragmentFill]], writes: list[ColumnWrite], column: FeatureColumn
-) -> list[tuple[int, FragmentFill]]:
-    """Return fills after commits that wrote columns in place, whether or not Lance marked the rows of these."""
-    leaves = column.input_leaves | column.output.leaves
-    known = {fragment_id for fragment_id, _ in fills}
-    found = [(fragment_id, fill.stale_before(first_reliable(writes))) for fragment_id, fill in fills]
-    for write in writes:
-        touched = {fragment_id for fragment_id, fields in write.fields.items() if leaves & fields}
-        # Rows may have moved to a fragment of which nothing is known, and been written there.
-        is_anywhere = not touched <= known
-        found = [
-            (
-                fragment_id,
-                fill.stale_before(write.version)
-                if is_anywhere or fragment_id in touched
-                else _after_mark(fill, fragment_id, write),
-            )
-            for fragment_id, fill in found
-        ]
-    return found
-
-
-def _after_mark(fill: FragmentFill, fragment_id: int, write: ColumnWrite) -> FragmentFill:
-    """Return a fill after a commit that marked its rows for the sake of another column.
-
-    It holds for them if they all still were in the fragment: one that was updated has left it.
-    """
-    if not write.marks_rows or fragment_id not in write.fields:
-        return fill
-    deleted = sum(length for first, length in fill.row_ids if first == NO_ROW)
-    return fill.confirmed_at(write.version) if write.deleted[fragment_id] == deleted else fill
+        return after_writes(found, writes, column.input_leaves | column.output.leaves)
 
 
 def _carry_over(

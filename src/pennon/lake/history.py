@@ -12,11 +12,11 @@ from pennon.catalog.versions import MAIN, Version
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
-from pennon.lake.column_writes import WRITE_NO_COLUMN, find_column_write
 from pennon.lake.healing import examine, finish, heal
 from pennon.lake.layout import manifest_name, parse_manifest_name, versions_folder
 from pennon.lake.manifest import BadManifestError, Manifest, parse_manifest
 from pennon.lake.publishing import digest_of
+from pennon.lake.staging import column_write_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,14 +195,12 @@ class History:
 
     def _column_write(self, folder: Folder, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
         """Return what an adopted version wrote in place, as long as the version before it is there to compare with."""
-        if manifest.operation in WRITE_NO_COLUMN:
-            return None
         try:
             stored = stored_manifest(folder, branch, manifest.version - 1)
             before = parse_manifest(folder.read(stored.path)) if stored is not None else None
         except (FileNotFoundError, BadManifestError):
             return None
-        return find_column_write(content, manifest, before, manifest.operation) if before is not None else None
+        return column_write_of(folder, branch, content, manifest, before) if before is not None else None
 
     def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
         newest = self._database.look_up(versions.latest, table.id, branch)

@@ -66,8 +66,8 @@ class Manifest:
     timestamp_millis: int
     reader_flags: int
     fragment_ids: frozenset[int]
-    #: Names in the table's own ``data`` folder; files of other bases are not the table's.
-    data_files: frozenset[str]
+    #: Names in the table's own ``data`` folder, each with its fragment; files of other bases are not the table's.
+    data_files: Mapping[str, int]
     #: The file in ``_transactions`` that tells what was done, or the operation itself where it stands in the manifest.
     transaction_file: str
     operation: str | None
@@ -228,7 +228,6 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
     if timestamp_millis > _LATEST_MILLIS:
         raise BadManifestError("it is of no time that there can be")
     files = [file for fragment in parsed.fragments for file in fragment.files]
-    own = frozenset(file.path for file in files if not file.HasField("base_id"))
     fragment_ids = frozenset(fragment.id for fragment in parsed.fragments)
     _check_counts(parsed, fragment_ids)
     _check_files(parsed, files)
@@ -238,7 +237,12 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
         timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
         fragment_ids=fragment_ids,
-        data_files=own,
+        data_files={
+            file.path: fragment.id
+            for fragment in parsed.fragments
+            for file in fragment.files
+            if not file.HasField("base_id")
+        },
         transaction_file=parsed.transaction_file,
         operation=operation,
         counters=(parsed.max_fragment_id, parsed.next_row_id),

@@ -110,7 +110,7 @@ class Inspector:
         if latest is not None and latest.version + 1 == proposal.version:
             before = self._manifest_of(folder, latest)
             _check_lineage(folder, branch, manifest, before)
-            column_write = _column_write(folder, branch, content, manifest, before)
+            column_write = column_write_of(folder, branch, content, manifest, before)
         version = Version(
             table_id=table.id,
             branch=branch,
@@ -151,7 +151,7 @@ def _check_lineage(folder: Folder, branch: str, manifest: Manifest, before: Mani
     """
     _check_labels(manifest, before)
     home = branch_folder(branch)
-    unknown = sorted(manifest.data_files - before.data_files)
+    unknown = sorted(manifest.data_files.keys() - before.data_files.keys())
     probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
     if any(folder.stat(f"{home}data/{name}") is None for name in probed):
         raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
@@ -165,9 +165,9 @@ def _check_lineage(folder: Folder, branch: str, manifest: Manifest, before: Mani
 def new_files(branch: str, manifest: Manifest, before: Manifest | None) -> list[str]:
     """Return the paths of what a manifest names and the version before did not; a folder ends with a slash."""
     home = branch_folder(branch)
-    data, deletions, indices = manifest.data_files, manifest.deletion_files, manifest.index_folders
+    data, deletions, indices = set(manifest.data_files), manifest.deletion_files, manifest.index_folders
     if before is not None:
-        data, deletions = data - before.data_files, deletions - before.deletion_files
+        data, deletions = data - before.data_files.keys(), deletions - before.deletion_files
         indices = indices - before.index_folders
     paths = [f"{home}data/{name}" for name in sorted(data)]
     paths += [f"{home}data/{name.removesuffix('.lance')}/" for name in sorted(data)]  # blobs beside a data file
@@ -215,19 +215,24 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
     return manifest
 
 
-def _column_write(
+def column_write_of(
     folder: Folder, branch: str, content: bytes, manifest: Manifest, before: Manifest
 ) -> ColumnWrite | None:
-    """Return what a manifest writes in place; its transaction is read only where the manifest does not hold it."""
-    found = find_column_write(content, manifest, before, manifest.operation)
-    if found is None or manifest.operation is not None:
-        return found
-    return find_column_write(content, manifest, before, operation_of(folder, branch, manifest))
+    """Return what a manifest writes in place to the version before it; None if nothing.
+
+    Its transaction is not read where all new files are of new fragments, as those of an append are.
+    """
+    new = manifest.data_files.keys() - before.data_files.keys()
+    if new and before.fragment_ids.isdisjoint(manifest.data_files[name] for name in new):
+        return None
+    return find_column_write(content, before, manifest.version, operation_of(folder, branch, manifest))
 
 
 def _check_labels(manifest: Manifest, before: Manifest) -> None:
     """Refuse to make blobs of values that were written as something else, or the other way round."""
-    keeps_files = manifest.data_files & before.data_files or (manifest.has_base_files and before.has_base_files)
+    keeps_files = manifest.data_files.keys() & before.data_files.keys() or (
+        manifest.has_base_files and before.has_base_files
+    )
     if keeps_files and manifest.blob_fields != before.blob_fields:
         common = manifest.field_ids & before.field_ids
         if any(manifest.blob_fields.get(number) != before.blob_fields.get(number) for number in common):

@@ -185,7 +185,8 @@ class FillCommitter:
     ) -> None:
         """Save what is known of a column once a file is in its place."""
         sign = signature_after(metadata, column, output, file)
-        state = replace(fill, inputs=input_signature_after(metadata, column, file)).encode()
+        tag = self._tools.ledger.manifest_tag(self._table, self._branch, version)
+        state = replace(fill, inputs=input_signature_after(metadata, column, file), manifest=tag).encode()
         record = Fill(self._table.id, output.key, sign, self._branch, metadata.id, version, state)
         column_fills.save(connection, record)
 

@@ -6,7 +6,6 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-import lance
 import pyarrow as pa
 import pytest
 
@@ -342,18 +341,7 @@ def test_a_branch_knows_nothing_of_another_that_had_its_name(new_sheet: NewSheet
 
 def update_in_place(sheet: Sheet, column: str = "x") -> None:
     """Have a client write a column of the row 13 in place, of which Lance marks no row."""
-    before = sheet.open()
-    (fragment,) = (each for each in before.get_fragments() if each.count_rows("id = 13"))
-    changed = pa.table({"id": [13], column: pa.array([5], pa.int64())})
-    metadata, fields = fragment.update_columns(changed, left_on="id", right_on="id")
-    lance.LanceDataset.commit(
-        before,
-        lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields),
-        read_version=before.version,
-        namespace_client=sheet.lance.client,
-        table_id=[sheet.name],
-        namespace_client_managed_versioning=True,
-    )
+    sheet.lance.update_in_place("id", pa.table({"id": [13], column: pa.array([5], pa.int64())}))
     assert sheet.values(column)[13] == 5
 
 

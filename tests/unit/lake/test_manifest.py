@@ -44,7 +44,7 @@ class TestRealManifests:
             assert manifest.version == version
             assert manifest.branch == ""
             assert manifest.fragment_ids == {fragment.fragment_id for fragment in fragments}
-            files = {file.path for fragment in fragments for file in fragment.data_files()}
+            files = {file.path: fragment.fragment_id for fragment in fragments for file in fragment.data_files()}
             assert manifest.data_files == files
             assert manifest.reader_flags & ~READABLE_FLAGS == 0
             stamp = next(found["timestamp"] for found in opened.versions() if found["version"] == version)
