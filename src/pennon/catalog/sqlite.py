@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from lance_namespace.errors import ServiceUnavailableError
 
 from pennon.catalog.database import Connection, Row, StillReferencedError, log_failure
+from pennon.catalog.private_files import close_to_others, make_private_file, make_private_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +124,10 @@ class SqliteDatabase:
     embedded = True
 
     def __init__(self, path: Path, *, root: str = "") -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
+        make_private_file(path)  # SQLite gives the files beside it the same rights
+        for beside in ("-wal", "-shm"):
+            close_to_others(path.with_name(path.name + beside))
         self._path = path
         self._root = root
         self.file: Path | None = path
@@ -256,10 +260,10 @@ class SqliteDatabase:
         # Plain system calls, and no look whether the folder is there: every write comes by here.
         path = f"{self._locks}/{name}"
         try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            self._locks.mkdir(exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._locks.mkdir(mode=0o700, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _connect(self) -> SqliteConnection:
         connection = SqliteConnection(self._path, self._root)

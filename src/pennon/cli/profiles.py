@@ -61,7 +61,10 @@ def read_profiles() -> dict[str, Profile]:
         return {}
     except (ValueError, OSError) as error:
         raise SettingsError(f"The profiles in {file} cannot be read: {error}") from None
-    return {name: _profile(name, given) for name, given in content.items()}
+    found = {name: _profile(name, given) for name, given in content.items()}
+    if any(one.api_key for one in found.values()) and file.stat().st_mode & 0o077:
+        note(f"{file} holds keys, and other users can read it: run chmod 600 {file}")
+    return found
 
 
 def profiles_file() -> Path:

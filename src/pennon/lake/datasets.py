@@ -185,6 +185,7 @@ class Datasets:
         return self._authority.confinement.check_opened(table, opened), committer
 
     def _open_newest(self, table: Table, branch: str, committer: TableCommitter) -> Any:
+        self._places.check_links(table.location)
         if table.managed:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
         else:
@@ -205,6 +206,7 @@ class Datasets:
         return TableCommitter(table, folder, self._places.options, self._history, self._authority, note)
 
     def _open(self, table: Table, branch: str, version: int) -> Any:
+        self._places.check_links(table.location)
         options = self._places.options or None
         try:
             if branch:

@@ -70,7 +70,10 @@ class Discovery:
 
     def forget_if_gone(self, table: Table) -> bool:
         """Remove a discovered table from the catalog when its folder is gone."""
-        if table.origin != DISCOVERED or not self._places.folder(table.location).is_empty():
+        if table.origin != DISCOVERED:
+            return False
+        folder = self._places.folder(table.location)
+        if not self._leads_out(table.location) and not folder.is_empty():
             return False
         self._database.write(lambda connection: tables.forget(connection, table.id))
         return True
@@ -100,8 +103,9 @@ class Discovery:
         taken = {table.location for table in known} | {f"{root}/{table.name}{TABLE_SUFFIX}" for table in known}
         new = [name for place, name in places.items() if place not in taken and not is_link(self._places, place)]
         found = [table for table in map(self._inspect, new) if table is not None]
-        gone = [table for table in known if table.origin == DISCOVERED and table.location not in places]
-        reserved = [table for table in known if table.origin == DISCOVERED and table.declared]
+        mine = [table for table in known if table.origin == DISCOVERED]
+        gone = [table for table in mine if table.location not in places or self._leads_out(table.location)]
+        reserved = [table for table in mine if table.declared]
         written = [table for table in reserved if stored_versions(self._places.folder(table.location), table.id, "")]
         if found or gone or written:
             self._database.write(lambda connection: _apply(connection, found, gone, written))
@@ -112,6 +116,18 @@ class Discovery:
         """Tell whether a folder that is no table yet may hold the first write of one."""
         folder = self._places.folder(f"{self._places.root_location}/{name}{TABLE_SUFFIX}")
         return self._places.root.probes_are_cheap and folder.stat(DEREGISTERED_MARKER) is None
+
+    def _may_show(self, location: str) -> bool:
+        """Tell whether a folder is no link, or one to where tables may be and none is known."""
+        if not self._places.folder(location).is_link(""):
+            return True
+        real = self._places.real_location(location)
+        if real is None or self._places.is_own(real):
+            return False
+        return self._database.read(lambda connection: tables.find_overlapping(connection, real)) is None
+
+    def _leads_out(self, location: str) -> bool:
+        return self._places.folder(location).is_link("") and self._places.real_location(location) is None
 
     def _inspect(self, name: str) -> Table | None:
         """Return the table a folder holds; nothing when that is what is left of one that was dropped."""
@@ -130,6 +146,8 @@ class Discovery:
             return None
         folder = self._places.folder(location)
         if folder.stat(DEREGISTERED_MARKER) is not None or is_link(self._places, location):
+            return None
+        if not self._may_show(location):
             return None
         written = bool(stored_versions(folder, "", ""))
         if not written and folder.stat(RESERVED_MARKER) is None:

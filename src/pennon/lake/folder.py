@@ -53,6 +53,9 @@ class Folder(Protocol):
     def replace(self, path: str, content: bytes) -> None:
         """Write a file in one step, over the one that may be there."""
 
+    def is_link(self, path: str) -> bool:
+        """Tell whether there is a symbolic link at a path; object stores have none."""
+
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes, or none when there is none."""
 

@@ -82,6 +82,9 @@ class LocalFolder:
         beside.replace(target)
         self.sync([path])
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(f"{self._path}/{path}".rstrip("/"))  # noqa: PTH114
+
     def size(self, path: str) -> int | None:
         try:
             return os.stat(f"{self._path}/{path}").st_size  # noqa: PTH116

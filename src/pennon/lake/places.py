@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
 from pennon.core.identifiers import Identifier
 from pennon.lake.layout import TABLE_SUFFIX
@@ -36,6 +36,10 @@ _SLASHES = re.compile(r"/{2,}")
 _REMOTE_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "s3+ddb")
 #: What an address on an object store cannot hold: to Lance it would be the address of something else.
 _NO_ADDRESS = re.compile(r"[\x00-\x1f\x7f#?%\\]|\s(?:/|$)|/\s")
+
+
+#: The folders that Lance makes in a table.
+_LANCE_FOLDERS = ("_versions", "data", "_deletions", "_indices", "_transactions", "_refs", "tree")
 
 
 class Places:
@@ -113,7 +117,7 @@ class Places:
         address = self._follow_links(address)
         if not self.holds(address):
             raise InvalidInputError("The location is a link that leads out of the storage root.")
-        if address.startswith(f"{self.root_location}/.pennon"):
+        if self.is_own(address):
             raise InvalidInputError("The location is inside Pennon's own folder.")
         return address
 
@@ -126,6 +130,31 @@ class Places:
         if self.is_in_root(address):
             return True
         return any(address == prefix or address.startswith(prefix + "/") for prefix in self._allowed)
+
+    def is_own(self, address: str) -> bool:
+        """Tell whether an address is inside one of Pennon's own folders."""
+        return address.startswith(f"{self.root_location}/.pennon")
+
+    def real_location(self, location: str) -> str | None:
+        """Return where a location on a disk leads by its links; none when that is outside of where tables may be."""
+        real = self._follow_links(location)
+        return real if self.holds(real) else None
+
+    def check_links(self, location: str) -> None:
+        """Refuse a table whose folder, or a folder of Lance's in it, is a link that leads out.
+
+        Takes some 20 µs, so it is done whenever a table is opened. Links to single files are refused when a commit
+        names them; whoever can write to the root may still put one in a file's place afterwards.
+        """
+        if "://" in location:
+            return
+        folder = self.folder(location)
+        linked = [f"{location}/{name}" for name in _LANCE_FOLDERS if folder.is_link(name)]
+        if any(self.real_location(place) is None for place in [location, *linked]):
+            raise PermissionDeniedError(
+                "The table's folder is, or holds, a link that leads out of the storage root, so it is not opened; "
+                "remove the link, or allow its target in the setting 'allowed_locations'."
+            )
 
     def _absolute(self, location: str) -> str:
         scheme = urlsplit(location).scheme if "://" in location else ""

@@ -111,6 +111,9 @@ class RemoteFolder:
     def replace(self, path: str, content: bytes) -> None:
         obstore.put(self._store, self._key(path), content, use_multipart=False)
 
+    def is_link(self, path: str) -> bool:  # noqa: ARG002
+        return False
+
     def size(self, path: str) -> int | None:
         stored = self.stat(path)
         return None if stored is None else stored.size

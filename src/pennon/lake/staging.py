@@ -124,6 +124,8 @@ class Inspector:
             created_at=manifest.timestamp_millis,
         )
         written = (path, *new_files(branch, manifest, before))
+        if any(folder.is_link(file) for file in written):
+            raise InvalidInputError("The staged manifest names a file that is a link; a table holds files of its own.")
         return Staged(table, folder, version, manifest, content, column_write, written)
 
     def remember(self, version: Version, manifest: Manifest) -> None:

@@ -223,6 +223,7 @@ class TableOperations(DependentOperations):
 
     def plan_table(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:
         """Return the record of a table to be declared; nothing is written yet."""
+        self.house.ownership.require()
         fresh = new_id()
         if location is not None:
             require_free_hand()

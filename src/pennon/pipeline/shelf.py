@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from pennon.catalog.private_files import make_private_folder
 from pennon.pipeline.environment import Environment
 from pennon.pipeline.patience import Check, always
 
@@ -48,7 +49,7 @@ class Shelf:
 
     @contextmanager
     def _lend(self, checksum: str, suffix: str, make: Callable[[Path], None], check: Check) -> Iterator[Path]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         path, lock = self._folder / f"{checksum}{suffix}", self._folder / f"{checksum}{suffix}{_LOCK}"
         while True:
             was_there = path.exists()
