@@ -61,8 +61,9 @@ def served(lake: Lake, operation: str, identifier: str, **fields: Any) -> Any:
     """Run an operation that has a body of rows, as the server does."""
     request = getattr(ln, f"{operation}TableRequest")(id=[identifier], **fields)
     source = stream_of(rows(3, start=100))
-    method = {"Create": lake.ns.create_table, "InsertInto": lake.ns.insert_into_table}[operation]
-    return method(request, source)
+    if operation == "Create":
+        return lake.ns.create_table(request, source)
+    return lake.ns.insert_into_table(request, source)
 
 
 def act(lake: Lake) -> None:

@@ -21,9 +21,17 @@ from rich.table import Table
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import latest_version, schema_version
-from pennon.cli.catalog import is_missing, open_catalog, place_of, why_unreachable
+from pennon.cli.catalog import is_missing, place_of, why_unreachable
 from pennon.cli.options import PLACE_SETTINGS, with_settings
-from pennon.cli.output import Form, FormOption, note, show
+from pennon.cli.output import Form, FormOption, show
+from pennon.cli.storage_care import (
+    adopt_root,
+    lost_names,
+    name_some,
+    places_of,
+    repair_versions,
+    unreadable_versions,
+)
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier
 from pennon.core.settings import Settings, SettingsError
@@ -31,7 +39,6 @@ from pennon.core.settings import Settings, SettingsError
 if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.lake.folder import Folder, StoredFile
-    from pennon.lake.places import Places
 
 Status = Literal["OK", "WARN", "FAIL"]
 
@@ -43,7 +50,6 @@ _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zst
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
 _SKEW_SECONDS = 5.0
 _LONGEST_REASON = 240
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -201,16 +207,31 @@ def check_ownership(patient: Patient) -> Check:
 
     if patient.database is None or schema_version(patient.database) != latest_version():
         return Check("Ownership", "OK", "not looked at: the catalog is not there yet, or has another schema")
-    ownership = Ownership(patient.database, _places(patient.settings))
+    ownership = Ownership(patient.database, places_of(patient.settings))
     refusal = ownership.look(claim=False)
     if refusal is not None:
         return Check("Ownership", "FAIL", f"{refusal} The server writes nothing", "pennon doctor --adopt")
     strayed = [format_identifier(table.identifier) for table in ownership.strayed()]
     if strayed:
-        named = ", ".join(strayed[:_MOST_NAMED]) + (", …" if len(strayed) > _MOST_NAMED else "")
-        detail = f"{len(strayed)} tables lie outside the storage root and are not written: {named}"
+        detail = f"{len(strayed)} tables lie outside the storage root and are not written: {name_some(strayed)}"
         return Check("Ownership", "FAIL", detail, "pennon doctor --adopt, or allow their prefix in allowed_locations")
     return Check("Ownership", "OK", "the storage root is this catalog's to write")
+
+
+def check_versions(patient: Patient) -> Check:
+    """Look whether the newest version of every managed table can be read, and whether any was lost."""
+    if patient.database is None or schema_version(patient.database) != latest_version():
+        return Check("Versions", "OK", "not looked at: the catalog is not there yet, or has another schema")
+    broken = unreadable_versions(patient.database, places_of(patient.settings))
+    if broken:
+        names = [format_identifier(table.identifier) for table, _ in broken]
+        detail = f"{len(broken)} tables have a newest version that cannot be read: {name_some(names)}"
+        return Check("Versions", "FAIL", detail, "pennon doctor --repair")
+    lost = lost_names(patient.database)
+    if lost:
+        detail = f"{len(lost)} were lost on storage, and the versions before them are served: {name_some(lost)}"
+        return Check("Versions", "WARN", detail, "write their rows again, or restore the tables from a backup")
+    return Check("Versions", "OK", "the newest version of every table can be read")
 
 
 CHECKS: tuple[Callable[[Patient], Check], ...] = (
@@ -221,6 +242,7 @@ CHECKS: tuple[Callable[[Patient], Check], ...] = (
     check_database,
     check_storage,
     check_ownership,
+    check_versions,
     check_port,
     check_clock,
     check_keys,
@@ -234,28 +256,21 @@ def doctor(
         bool,
         typer.Option("--adopt", help="First take the storage root over for this catalog, which gets an id of its own."),
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="First recover newest versions that cannot be read, or fall back to older ones."),
+    ] = False,
     output: FormOption = Form.TABLE,
 ) -> None:
     """Check that this machine has what a server with these settings needs; the exit code is 1 when it has not."""
     if adopt:
-        _adopt(settings)
+        adopt_root(settings)
+    if repair:
+        repair_versions(settings)
     found = examine(settings)
     show(output, [asdict(check) for check in found], _layout(found))
     if any(check.status == "FAIL" for check in found):
         raise typer.Exit(1)
-
-
-def _adopt(settings: Settings) -> None:
-    """Take the storage root over for this catalog."""
-    from pennon.lake.ownership import Ownership
-
-    with open_catalog(settings, root=_places(settings).root_location) as database:
-        done = Ownership(database, _places(settings)).adopt()
-    note(f"The storage root is this catalog's now; its id is {done.catalog_id}.")
-    if done.relocated:
-        note(f"Found in the root: {', '.join(done.relocated)}.")
-    if done.outside:
-        note(f"Still outside the root, and not written: {', '.join(done.outside)}.")
 
 
 def examine(settings: Settings, checks: Sequence[Callable[[Patient], Check]] = CHECKS) -> list[Check]:
@@ -292,20 +307,14 @@ def _admit(settings: Settings) -> Patient:
 
 
 def _root(settings: Settings) -> Folder:
-    return _places(settings).root
+    return places_of(settings).root
 
 
 def _root_location(settings: Settings) -> str:
     try:
-        return _places(settings).root_location
+        return places_of(settings).root_location
     except LanceNamespaceError:
         return ""  # the check of the storage tells what is wrong with it
-
-
-def _places(settings: Settings) -> Places:
-    from pennon.lake.places import Places
-
-    return Places(settings.root_url, settings.storage_options, allowed_locations=settings.allowed_locations)
 
 
 @contextlib.contextmanager

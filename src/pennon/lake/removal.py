@@ -58,7 +58,7 @@ class Removal:
                 logger.exception("the files of a dropped table at %s cannot be removed; that is tried again", location)
             else:
                 self._database.write(partial(garbage.remove, location=location))
-                self._database.forget_locks(table_id, _reading(table_id))
+                self._database.forget_locks(table_id, _reading(table_id), f"healing-{table_id}")
                 if self._places.is_shown_by_root(location):
                     link_namesake(self._database, self._places, location)
 

@@ -17,6 +17,7 @@ import pytest
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -350,3 +351,56 @@ class TestMadeAgain:
             lake("DropTable", "t")
             time.sleep(0.002)
             lake.ns.tidy()
+
+
+class TestLinks:
+    """Links that someone with access to the root puts there: none leads to what the server alone may read."""
+
+    @pytest.fixture
+    def outside(self, tmp_path: Path) -> Path:
+        lance.write_dataset(rows(3), tmp_path / "outside")
+        return tmp_path / "outside"
+
+    def test_a_link_that_leads_out_is_no_table(self, lake: Lake, outside: Path) -> None:
+        (lake.root / "t.lance").symlink_to(outside)
+        assert lake("ListTables", "$").tables == []
+        with pytest.raises(TableNotFoundError):
+            lake("DescribeTable", "t")
+
+    def test_a_link_to_an_allowed_location_is_a_table(self, open_lake: OpenLake, outside: Path) -> None:
+        lake = open_lake(allowed_locations=[str(outside)])
+        (lake.root / "t.lance").symlink_to(outside)
+        assert (lake("ListTables", "$").tables, lake.open("t").count_rows()) == (["t"], 3)
+
+    def test_a_link_to_another_table_is_no_second_one(self, lake: Lake) -> None:
+        lake.write("t")
+        (lake.root / "alias.lance").symlink_to("t.lance")
+        assert lake("ListTables", "$").tables == ["t"]
+
+    def test_a_table_whose_folder_becomes_a_link_is_forgotten(self, lake: Lake, beside: Any, outside: Path) -> None:
+        beside.create_table("t", rows())
+        assert lake("ListTables", "$").tables == ["t"]
+        shutil.rmtree(lake.root / "t.lance")
+        (lake.root / "t.lance").symlink_to(outside)
+        with pytest.raises(TableNotFoundError):
+            lake("CountTableRows", "t")
+        assert lake("ListTables", "$").tables == []
+
+    @pytest.mark.parametrize("place", ["", "_versions", "data"])
+    def test_a_managed_table_with_a_link_in_it_is_not_opened(self, lake: Lake, outside: Path, place: str) -> None:
+        lake.write("t", rows(3))
+        linked = lake.root / "t.lance" / place
+        shutil.rmtree(linked)
+        linked.symlink_to(outside / place)
+        with pytest.raises(PermissionDeniedError, match="leads out"):
+            lake("CountTableRows", "t")
+
+    def test_a_commit_does_not_name_links(self, lake: Lake, outside: Path) -> None:
+        lake.write("t")
+        known = set((lake.root / "t.lance" / "data").iterdir())
+        staged = lake.stage("t")
+        (file,) = set((lake.root / "t.lance" / "data").iterdir()) - known
+        file.replace(outside / "taken")
+        file.symlink_to(outside / "taken")
+        with pytest.raises(InvalidInputError, match="is a link"):
+            lake.commit("t", staged)

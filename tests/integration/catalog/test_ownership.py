@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from lance_namespace.errors import PermissionDeniedError
 
+from pennon.catalog import open_database
+from pennon.catalog.schema import migrate
 from pennon.lake.ownership import ROOT_MARK, TABLE_MARK
 from tests.integration.catalog.lakes import Lake, rows
 
@@ -130,19 +132,16 @@ def test_a_copied_catalog_is_refused_the_root_of_its_original(
 def copied(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """Return the URL of a copy of a database: of the file, or a database from a template, as a restored dump is."""
     if url.startswith("sqlite"):
-        source, target = sqlite3.connect(tmp_path / "catalog.db"), sqlite3.connect(tmp_path / "copy.db")
-        source.backup(target)
-        source.close()
-        target.close()
+        original, backup = sqlite3.connect(tmp_path / "catalog.db"), sqlite3.connect(tmp_path / "copy.db")
+        original.backup(backup)
+        original.close()
+        backup.close()
         return f"sqlite:///{tmp_path / 'copy.db'}"
     server = request.getfixturevalue("postgres_server")
     name = server.create_database()
     request.addfinalizer(lambda: server.drop_database(name))
     with psycopg.connect(url) as source, psycopg.connect(server.url(name), autocommit=True) as target:
         tables = [row[0] for row in source.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
-        from pennon.catalog import open_database
-        from pennon.catalog.schema import migrate
-
         made = open_database(server.url(name), pool_size=1)
         migrate(made)
         made.close()

@@ -217,7 +217,7 @@ class TestDropping:
         assert (answer.id, answer.location, answer.properties) == (name.split("$"), str(folder), {"owner": "ada"})
         assert not folder.exists()
         assert lake("ListAllTables").tables == ["kept"]
-        assert {file.name for file in lake.root.iterdir()} <= {"kept.lance", ".pennon-trash", ".pennon"}
+        assert {file.name for file in lake.root.iterdir()} <= {"kept.lance", ".pennon-root", ".pennon-trash", ".pennon"}
         assert files_below(lake.root / ".pennon-trash") == {}
         assert not list(lake.root.glob(f".pennon/locks/*{dropped}"))
         with pytest.raises(TableNotFoundError):
@@ -253,7 +253,8 @@ class TestDropping:
         assert not (lake.root / "deep" / "t").exists()
         assert (lake.root / "deep" / "other.txt").read_text() == "mine"
 
-    def test_a_discovered_link_goes_and_what_it_leads_to_stays(self, lake: Lake, tmp_path: Path) -> None:
+    def test_a_discovered_link_goes_and_what_it_leads_to_stays(self, open_lake: OpenLake, tmp_path: Path) -> None:
+        lake = open_lake(allowed_locations=[str(tmp_path / "elsewhere")])
         lance.write_dataset(rows(), tmp_path / "elsewhere")
         (lake.root / "t.lance").symlink_to(tmp_path / "elsewhere")
         assert lake("ListTables", "$").tables == ["t"]
