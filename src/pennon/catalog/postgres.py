@@ -38,6 +38,10 @@ class _ConnectionLostError(Exception):
     """The server ended a connection in the middle of what was asked of it."""
 
 
+#: Longer statements, of lists that callers made, are not remembered.
+_LONGEST_CACHED = 4096
+
+
 @lru_cache(maxsize=1024)
 def _translate(sql: str) -> LiteralString:
     """Turn the catalog's ``?`` into psycopg's ``%s``; no statement of the catalog holds either otherwise."""
@@ -68,7 +72,8 @@ class PostgresConnection:
 
     def _execute(self, sql: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Row]:
         try:
-            return self._raw.execute(_translate(sql), parameters)
+            known = _translate if len(sql) <= _LONGEST_CACHED else _translate.__wrapped__
+            return self._raw.execute(known(sql), parameters)
         except pg.ForeignKeyViolation as error:
             raise StillReferencedError from error
         except (psycopg.DataError, UnicodeEncodeError) as error:

@@ -29,8 +29,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         *("manage_registered", "recreate_apart", "durable_writes", "discover", "discover_seconds"),
     ),
     "Requests": (
-        *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "max_upload_bytes"),
-        *("max_batch_bytes", "batch_memory_bytes"),
+        *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "body_memory_bytes"),
+        *("max_upload_bytes", "max_batch_bytes", "batch_memory_bytes"),
         *("stream_buffer_bytes", "group_append_bytes", "idempotency_hours", "transaction_days"),
     ),
     "Caches": (
@@ -51,7 +51,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "environment_bytes",
         "worker_warm",
     ),
-    "Log": ("log_level", "log_format"),
+    "Log": ("log_level", "log_format", "recorded_headers"),
 }
 
 

@@ -1,8 +1,8 @@
 """The metadata of Arrow IPC messages, read before Arrow decodes anything: what a message claims to be and to hold.
 
-A message is a FlatBuffers table. Tables and texts in it are found by offsets, and several offsets may lead to one place:
-a few bytes can claim a schema of any size, which Arrow would build. So claims are added up here, each as often as it is
-made, and refused before Arrow sees them.
+A message is a FlatBuffers table. Tables and texts in it are found by offsets, and several offsets may lead to one
+place: a few bytes can claim a schema of any size, which Arrow would build. So claims are added up here, each as often
+as it is made, and refused before Arrow sees them.
 """
 
 from __future__ import annotations

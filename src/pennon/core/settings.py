@@ -93,7 +93,13 @@ class Settings(BaseSettings):
     )
     insecure: bool = Field(False, description="Allow listening beyond loopback while no key is configured.")
     page_limit: int = Field(10_000, ge=1, description="Items a page of a listing holds at most.")
-    max_json_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Largest JSON body of a request in bytes.")
+    max_json_bytes: int = Field(16 * 1024 * 1024, ge=1024, description="Largest JSON body of a request in bytes.")
+    body_memory_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=8 * 1024 * 1024,
+        description="Memory in bytes that request bodies may take in one process while they come in and, if they are "
+        "JSON, until they are answered; beyond it, clients wait.",
+    )
     threads: int = Field(32, ge=2, description="Threads that metadata operations may use at once.")
     detail_cache_entries: int = Field(4096, ge=1, description="Schemas of table versions kept in memory.")
     manifest_cache_bytes: int = Field(
@@ -235,6 +241,10 @@ class Settings(BaseSettings):
     worker_warm: bool = Field(False, description="Start Spark with the worker instead of with its first job.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe log line that is written."
+    )
+    recorded_headers: list[str] = Field(
+        default_factory=list,
+        description="Request headers that are recorded with each change beside x-lance-ctx-*, by name (JSON).",
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")
 

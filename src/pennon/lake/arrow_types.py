@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,7 @@ def holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
     return _holds(is_such, kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
 
 
-# Tables have the same few types, and every request brings its own.
-@lru_cache(maxsize=1024)
+# Not remembered: a type of many fields takes megabytes, and every request may bring its own.
 def _holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return holds(is_such, kind.value_type)

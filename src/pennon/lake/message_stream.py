@@ -1,4 +1,4 @@
-"""The messages of an Arrow stream from a client: measured before Arrow decodes them, and refused when they are too large.
+"""The messages of an Arrow stream from a client: measured before Arrow decodes them, refused when they are too large.
 
 Arrow reads a stream through this file. Each message is taken in whole and checked first: the length of its metadata and
 of its body, what its buffers are once they are decompressed, and rows that are claimed without any bytes.
@@ -69,6 +69,7 @@ class MessageStream(io.RawIOBase):
         self.ended = False
 
     def readable(self) -> bool:
+        """Return that it can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes | memoryview:
@@ -186,6 +187,6 @@ class MessageStream(io.RawIOBase):
 
 def _refuse_batch(size: int, limit: int) -> NoReturn:
     raise InvalidInputError(
-        f"A batch of the Arrow stream has {size} bytes, with its dictionaries and once it is decoded; {limit} are allowed "
-        "(the server's max_batch_bytes). Send smaller batches."
+        f"A batch of the Arrow stream has {size} bytes, with its dictionaries and once it is decoded; {limit} are "
+        "allowed (the server's max_batch_bytes). Send smaller batches."
     )

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from pennon.lake.uploads import Uploads
     from pennon.lake.writing import Writer
 
+#: The properties of a transaction that Pennon writes, and nobody else.
+RECORDED_PROPERTIES = frozenset({"operation", "object", "principal", "request_id", "job_id"})
+CONTEXT_PREFIX = "context."
+
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
 
@@ -237,7 +241,7 @@ def note_transaction(
         "operation": operation,
         "object": format_identifier(identifier),
         "principal": caller.principal.name,
-        **{f"context.{key}": value for key, value in caller.context.items()},
+        **{f"{CONTEXT_PREFIX}{key}": value for key, value in caller.context.items()},
     }
     if caller.request_id:
         properties["request_id"] = caller.request_id

@@ -87,9 +87,12 @@ class NamespaceOperations(DependentOperations):
         return ListNamespacesResponse(namespaces=page.items, page_token=page.token)
 
     def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
-        """Return the properties of a namespace."""
+        """Return the properties of a namespace; of one that a key only passes through, none."""
         request = request_as(DescribeNamespaceRequest, request)
-        return DescribeNamespaceResponse(properties=self._properties_of(namespace_id(request)))
+        namespace = namespace_id(request)
+        properties = self._properties_of(namespace)
+        is_granted = current_caller().principal.role_on(namespace) is not None
+        return DescribeNamespaceResponse(properties=properties if is_granted else {})
 
     def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
         """Answer when a namespace exists, raise when it does not."""

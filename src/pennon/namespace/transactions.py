@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 from pennon.catalog import transactions
 from pennon.catalog.transactions import CANCELED, FAILED, QUEUED, RUNNING, SUCCEEDED, Transaction
 from pennon.core.caller import Role, current_caller
-from pennon.namespace.base import Operations, parse_choice, request_as
+from pennon.namespace.base import CONTEXT_PREFIX, RECORDED_PROPERTIES, Operations, parse_choice, request_as
 
 if TYPE_CHECKING:
     from lance_namespace_urllib3_client.models import (
@@ -112,6 +112,7 @@ def _set_property(transaction: Transaction, action: AlterTransactionSetProperty)
     mode = parse_choice("mode", action.mode, ("overwrite", "fail", "skip"))
     if action.key is None or action.value is None:
         raise InvalidInputError("The action to set a property needs a key and a value.")
+    _refuse_record(action.key)
     if action.key in transaction.properties and mode == "fail":
         raise InvalidTableStateError(f"The transaction already has the property {action.key!r}.")
     if action.key in transaction.properties and mode == "skip":
@@ -119,10 +120,20 @@ def _set_property(transaction: Transaction, action: AlterTransactionSetProperty)
     return replace(transaction, properties={**transaction.properties, action.key: action.value})
 
 
+def _refuse_record(key: str) -> None:
+    """Refuse to change what Pennon recorded of a transaction, which is there for who looks into it later."""
+    if key in RECORDED_PROPERTIES or key.startswith(CONTEXT_PREFIX):
+        raise PermissionDeniedError(
+            f"The property {key[:64]!r} of a transaction is recorded by the server and cannot be altered; choose "
+            "another name."
+        )
+
+
 def _unset_property(transaction: Transaction, action: AlterTransactionUnsetProperty) -> Transaction:
     mode = parse_choice("mode", action.mode, ("skip", "fail"))
     if action.key is None:
         raise InvalidInputError("The action to unset a property needs a key.")
+    _refuse_record(action.key)
     if action.key not in transaction.properties and mode == "fail":
         raise InvalidTableStateError(f"The transaction has no property {action.key!r}.")
     return replace(transaction, properties={k: v for k, v in transaction.properties.items() if k != action.key})

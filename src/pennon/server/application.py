@@ -113,6 +113,8 @@ class Application:
             if exchange.started:
                 raise  # the head of the answer is out; all that can be told is that the rest will not come
             await answer_error(exchange, known, status)
+            known.__traceback__ = None  # else the request stays in memory, in a cycle with this frame
+            del known
         finally:
             self._metrics.in_flight.dec()
             self._metrics.observe(name, status, time.perf_counter() - started)
@@ -127,7 +129,7 @@ class Application:
             raise UnsupportedOperationError(f"{target} is not offered by this version of Pennon.")
         if target is not None:
             await target(exchange)
-            return 200
+            return exchange.status
         if match is not None:
             allowed = ", ".join(sorted(match.targets))
             error = UnsupportedOperationError(f"Use {allowed} for this path.")

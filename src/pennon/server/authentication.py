@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pennon.server.exchange import Exchange
 
 
+#: No name of a host is longer, with its port.
+_LONGEST_HOST = 300
+
+
 class Authenticator:
     """Recognises callers by their keys."""
 
@@ -44,6 +48,11 @@ class Authenticator:
         return key.principal
 
 
+def has_credential(exchange: Exchange) -> bool:
+    """Tell whether the headers of a request name a key."""
+    return _credential(exchange, {}) is not None
+
+
 def _credential(exchange: Exchange, body: Mapping[str, Any]) -> str | None:
     """Return the key of a request; headers win over what the body states."""
     headers = exchange.headers
@@ -65,7 +74,7 @@ def _refuse_strangers(exchange: Exchange) -> None:
     origin = exchange.headers.get("origin")
     if origin is not None and _parts_of(origin).netloc != host:
         raise PermissionDeniedError("Requests from other web sites are refused while no API key is configured.")
-    if host and not _is_own_name(host):
+    if host and (len(host) > _LONGEST_HOST or not _is_own_name(host)):
         raise PermissionDeniedError("Address this server as localhost or by its IP while no API key is configured.")
 
 

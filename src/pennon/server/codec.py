@@ -107,7 +107,7 @@ def state_request(
     # Lance's own client, which always names a delimiter, writes a space in a path as "+" and a plus as "%2B".
     spaced = {name: raw.replace(b"+", b" ") for name, raw in values.items()} if "delimiter" in query else values
     if "id" in values:
-        stated = body.get("id")
+        stated = None if body.get("id") == [] else body.get("id")  # Java's client sends it along with the path's
         identifier = _identifier(operation, exchange, spaced["id"], database)
         if stated not in (None, identifier):
             identifier = _identifier(operation, exchange, values["id"], database)

@@ -29,7 +29,6 @@ _POLICY = (
 )
 _HEADERS: Headers = (
     (b"content-security-policy", _POLICY),
-    (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),

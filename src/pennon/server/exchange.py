@@ -19,19 +19,34 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
+#: No answer is anything else than it says, whatever a browser finds in it.
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 #: The headers by which answers that are given again may differ: who asks, from which web page, and in which database.
 #: Nothing else is looked at to make these (a test sees to that), and an id or a trace is another with each request.
 TELLING = ("host", "origin", "x-api-key", "authorization", "x-lancedb-database")
 
 
-# Clients send the same few query strings all the time.
-@lru_cache(maxsize=1024)
+#: Longer query strings are not remembered: anyone can send them, before it is known who calls.
+_CACHED_QUERY_BYTES = 512
+_MAX_PARAMETERS = 1000
+
+
 def _parse_query(text: bytes) -> Mapping[str, str]:
+    return _cached_query(text) if len(text) <= _CACHED_QUERY_BYTES else _read_query(text)
+
+
+def _read_query(text: bytes) -> Mapping[str, str]:
+    if text.count(b"&") >= _MAX_PARAMETERS:
+        raise InvalidInputError(f"The query string has more than {_MAX_PARAMETERS} parameters.")
     try:
         return MappingProxyType(dict(parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")))
     except ValueError:
         raise InvalidInputError("The query string is not valid UTF-8.") from None
+
+
+# Clients send the same few query strings all the time.
+_cached_query = lru_cache(maxsize=1024)(_read_query)
 
 
 def new_request_id() -> str:
@@ -67,6 +82,9 @@ class Exchange:
         self.request_id = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         self._query_string: bytes = scope["query_string"]
         self._first: MutableMapping[str, Any] | None = None
+        self._complete = False
+        #: The status of the answer; 0 before there is one.
+        self.status = 0
         #: Whether the head of an answer was sent.
         self.started = False
         self._gone: asyncio.Task[None] | None = None
@@ -78,7 +96,7 @@ class Exchange:
         """The query parameters; the last of a name counts."""
         return _parse_query(self._query_string)
 
-    def essence(self, body: bytes) -> Hashable:
+    def essence(self, body: bytes) -> tuple[Hashable, ...]:
         """Return all of a request by which an answer that is given again may differ from another."""
         return self.method, self.raw_path, self._query_string, body, *map(self.headers.get, TELLING)
 
@@ -97,13 +115,20 @@ class Exchange:
         """The path, as the client wrote it."""
         return self.raw_path.decode("latin-1")
 
-    async def chunks(self, limit: int | None) -> AsyncIterator[bytes]:
+    @property
+    def announced(self) -> int:
+        """The length of the body that its client announced; 0 when it did not."""
+        text = self.headers.get("content-length", "")
+        return int(text) if text.isdigit() and len(text) < 20 else 0
+
+    async def chunks(self, limit: int | None, size: int = 0) -> AsyncIterator[bytes]:
         """Give the body as it comes, or refuse it: by its announced length before any of it is read.
 
-        Raises ``ClientGoneError`` when the connection ends before the body does, or nothing more comes.
+        ``size`` bytes of it were read before. Raises ``ClientGoneError`` when the connection ends before the body does,
+        or nothing more comes.
         """
-        self._refuse_announced(limit)
-        size, more = 0, True
+        self.refuse_announced(limit)
+        more = True
         while more:
             message = self._first or await self._receive()
             self._first = None
@@ -111,6 +136,7 @@ class Exchange:
                 raise ClientGoneError("The connection ended before the body was complete.")
             chunk: bytes = message.get("body", b"")
             more = message.get("more_body", False)
+            self._complete = not more
             if more and not chunk:  # so the connection tells that nothing came for too long
                 raise ClientGoneError("Nothing more of the body came for as long as the server's stall_seconds say.")
             size += len(chunk)
@@ -118,25 +144,29 @@ class Exchange:
                 raise BodyTooLargeError(f"The body has more than {limit} bytes, the most that is allowed.")
             yield chunk
 
-    async def body(self, limit: int) -> bytes:
-        """Return the whole body."""
-        self._refuse_announced(limit)  # before a client is told to go on with it
+    async def first_bytes(self, limit: int) -> tuple[bytes, bool]:
+        """Return the body as far as a limit, and whether that is all of it; the rest is for ``chunks``."""
         message = await self._receive()
         if not message.get("more_body") and message["type"] == "http.request" and len(message["body"]) <= limit:
-            whole: bytes = message["body"]  # by far the most bodies come in one piece
-            return whole
+            return message["body"], True  # by far the most bodies come in one piece
         self._first = message
-        return b"".join([chunk async for chunk in self.chunks(limit)])
+        read = b""
+        async for chunk in self.chunks(None):
+            if len(read) + len(chunk) > limit:
+                self._first = {"type": "http.request", "body": chunk, "more_body": not self._complete}
+                return read, False
+            read += chunk
+        return read, True
 
-    def _refuse_announced(self, limit: int | None) -> None:
-        announced = self.headers.get("content-length", "")
-        if limit is not None and announced.isdigit() and int(announced) > limit:
-            raise BodyTooLargeError(f"The body has {announced} bytes; {limit} are allowed.")
+    def refuse_announced(self, limit: int | None) -> None:
+        """Raise when the client announced a longer body."""
+        if limit is not None and self.announced > limit:
+            raise BodyTooLargeError(f"The body has {self.announced} bytes; {limit} are allowed.")
 
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of an answer whose body follows in pieces."""
-        head = [(b"x-request-id", self.request_id.encode()), (b"content-type", media_type), *headers]
-        self.started = True
+        head = [(b"x-request-id", self.request_id.encode()), (b"content-type", media_type), NO_SNIFFING, *headers]
+        self.started, self.status = True, status
         self.watch()
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
@@ -166,8 +196,10 @@ class Exchange:
         head = [
             (b"content-length", str(len(body)).encode()),
             (b"x-request-id", self.request_id.encode()),
+            NO_SNIFFING,
             *headers,
         ]
+        self.status = status
         if body:
             head.append((b"content-type", media_type))
         await self._send({"type": "http.response.start", "status": status, "headers": head})

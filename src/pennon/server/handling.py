@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import json
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from lance_namespace.errors import TableVersionNotFoundError
+from lance_namespace.errors import LanceNamespaceError, TableVersionNotFoundError
 from pydantic import BaseModel
 
 from pennon.catalog import namespaces
@@ -27,6 +25,7 @@ from pennon.namespace.queries import Answer
 from pennon.server.authentication import Authenticator
 from pennon.server.authorization import authorize
 from pennon.server.bindings import Call
+from pennon.server.bodies import BodyReader, RequestBody
 from pennon.server.codec import build_request, delimiter_of, dump, parse_body, state_request
 from pennon.server.context import context_of
 from pennon.server.dialects import Remote, database_named
@@ -35,8 +34,11 @@ from pennon.server.extensions import Reply
 from pennon.server.feeds import JobFeed
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.json_rows import JsonRows, wants_json
+from pennon.server.log_format import quoted
 from pennon.server.operation import Operation
 from pennon.server.recalling import Recall
+from pennon.server.request import Request
+from pennon.server.stream_sender import StreamSender
 from pennon.server.streams import BlobStream, BodyPipe, Outgoing, cut_off
 
 logger = logging.getLogger("pennon.server")
@@ -49,8 +51,6 @@ _FEATURES: Headers = ((b"phalanx-version", b"0.5.0"),)
 _SAY_FEATURES = frozenset({"ListTables", "ListAllTables", "DescribeTable", "CreateTable", "CloneTable"})
 _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
-#: The largest body that is looked into for who calls: whoever sends more says so in the headers.
-_STRANGERS_BYTES = 1024 * 1024
 #: What is read of a body before a thread starts to work on it.
 _HEAD_START_BYTES = 64 * 1024
 #: What runs on the event loop must not take longer than this as a rule, of which each time counts for a tenth, and none
@@ -61,23 +61,6 @@ _SHARE_OF_ONE = 0.1
 _MOST_OF_ONE = 4 * _AT_ONCE_SECONDS
 
 
-@dataclass
-class _Request:
-    """A request on its way through the handler."""
-
-    operation: Operation
-    exchange: Exchange
-    remote: Remote
-    principal: Principal
-    raw: bytes
-    stated: dict[str, Any]
-    arrow: bool
-    fingerprint: Fingerprint | None = None
-    mark_effect: Callable[..., None] | None = None
-    #: Tells whether the answer still holds, where that can be told.
-    holds: Callable[[], bool] | None = None
-
-
 class Handler:
     """Carries out operations: short ones and long ones on threads of their own, so that neither waits for the other."""
 
@@ -85,9 +68,10 @@ class Handler:
         self._namespace = namespace
         self._house = namespace.house
         settings = self._house.settings
-        self._largest_json = settings.max_json_bytes
+        self._bodies = BodyReader(settings.max_json_bytes, settings.body_memory_bytes)
         self._largest_upload = settings.max_upload_bytes
         self._buffer = settings.stream_buffer_bytes
+        self._recorded_headers = frozenset(name.lower() for name in settings.recorded_headers)
         self._short = ThreadPoolExecutor(settings.threads, thread_name_prefix="pennon-metadata")
         self._long = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-data")
         # A thread that takes a body in waits for its client: slow ones must not keep others from reading, nor those
@@ -97,7 +81,7 @@ class Handler:
         self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
         self._replays = Replays(self._house.database)
         self._recall = Recall(self._house.database)
-        self._ending = asyncio.Event()
+        self._sender = StreamSender(self.in_thread)
         self._took_seconds = 0.0
         self._with_threads_until = 0.0
         self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
@@ -107,28 +91,40 @@ class Handler:
         arrow = operation.arrow is True or (
             operation.arrow == "either" and exchange.headers.get("content-type", "").startswith(_ARROW)
         )
-        reads_body = operation.method != "GET" and not arrow
-        raw = await exchange.body(self._largest_json) if reads_body else b""
-        recalled = self._recall.find(exchange, raw) if operation.lasting else None
+        if operation.method == "GET" or arrow:
+            return await self._handle(operation, exchange, values, RequestBody(), arrow=arrow)
+        body = await self._bodies.read(exchange, partial(self._recognise, exchange, {}))
+        try:
+            return await self._handle(operation, exchange, values, body, arrow=arrow)
+        finally:
+            body.release()
+
+    async def _handle(
+        self, operation: Operation, exchange: Exchange, values: dict[str, bytes], sent: RequestBody, *, arrow: bool
+    ) -> int:
+        raw = sent.content
+        recalled = self._recall.find(exchange, raw) if operation.lasting and not sent.is_large else None
         if recalled is not None:
             await exchange.answer(operation.status, recalled, headers=_headers_of(operation))
             return operation.status
-        known = await self._recognise(exchange, {}) if len(raw) > _STRANGERS_BYTES else None
-        body = parse_body(raw)
+        if sent.is_large:
+            exchange.watch()
+        parsed = await self._unless_gone(exchange, partial(parse_body, raw)) if sent.is_large else parse_body(raw)
+        body = parsed
         if operation.whole is not None:
-            body = {operation.whole: body} if raw else {}
-        principal = known or await self._recognise(exchange, body)
+            body = {operation.whole: parsed} if raw else {}
+        principal = sent.principal or await self._recognise(exchange, body)
         database = await self._database_of(exchange, principal)
         remote = Remote(operation, exchange)
         remote.read(body, database)
         stated = state_request(operation, exchange, body, values, database)
-        request = _Request(operation, exchange, remote, principal, raw, stated, arrow)
+        request = Request(operation, exchange, remote, principal, raw, stated, arrow, sent.is_large)
         key = self._replays.key_of(exchange) if operation.changes else None
         if key is None:
             return await self._answer(request, await self._carry_out(request))
         return await self._carry_out_once(request, key)
 
-    async def _carry_out_once(self, request: _Request, key: str) -> int:
+    async def _carry_out_once(self, request: Request, key: str) -> int:
         """Carry out a request under an idempotency key, or repeat the answer it was given before."""
         name = request.principal.name
         request.fingerprint = Fingerprint(request.operation, request.exchange)
@@ -140,7 +136,7 @@ class Handler:
                 if request.arrow:
                     async for chunk in request.exchange.chunks(self._largest_upload):
                         request.fingerprint.add(chunk)
-                status, answer = replay(known, request.fingerprint())
+                status, answer = replay(known, request.fingerprint(), self._house.places.client_options(vend=None))
                 await request.exchange.answer(status, answer, headers=_REPLAYED)
                 return status
             request.mark_effect = effect_of(name, key, request.fingerprint)
@@ -153,7 +149,7 @@ class Handler:
             self._replays.leave(name, key)
         return await self._answer(request, result)
 
-    async def _carry_out(self, request: _Request) -> Any:
+    async def _carry_out(self, request: Request) -> Any:
         if request.operation.changes and self._house.ownership.refusal is not None:
             await self.in_thread(self._house.ownership.require)
         bound = request.operation.binding is not None
@@ -167,7 +163,7 @@ class Handler:
             self._log(request)
         return result
 
-    async def _require_table(self, request: _Request) -> None:
+    async def _require_table(self, request: Request) -> None:
         """Raise that a table does not exist where reading it went wrong because it was dropped meanwhile."""
         operation, identifier = request.operation, request.stated.get("id")
         if identifier and operation.path.startswith("/v1/table/") and not operation.changes:
@@ -179,7 +175,7 @@ class Handler:
 
     def end_feeds(self) -> None:
         """End the streams of events that would go on for as long as what they tell of."""
-        self._ending.set()
+        self._sender.end()
 
     def close(self) -> None:
         """Let the threads end."""
@@ -203,47 +199,54 @@ class Handler:
         found = find() if self._house.database.embedded else await self.in_thread(find)
         return (name,) if found else ROOT
 
-    def _admit(self, request: _Request, model: Any) -> None:
+    def _admit(self, request: Request, model: Any) -> None:
         authorize(request.operation, request.principal, model)
-        context = context_of(request.exchange, request.stated) if request.operation.changes else {}
+        changes = request.operation.changes
+        context = context_of(request.exchange, request.stated, self._recorded_headers) if changes else {}
         set_caller(Caller(request.principal, request.exchange.request_id, context, request.mark_effect))
 
-    async def _run(self, request: _Request) -> BaseModel:
+    async def _run(self, request: Request) -> BaseModel:
         operation = request.operation
-        model = build_request(operation, request.stated)
+        build = partial(build_request, operation, request.stated)
+        model = await self._unless_gone(request.exchange, build) if request.is_large else build()
         request.remote.open_token(model)
         self._admit(request, model)
         work = self._work(request, model)
-        if operation.instant and self._instant and not self._needs_time(operation, model):
+        at_once = operation.instant and self._instant and not request.is_large
+        if at_once and not self._needs_time(operation, model):
             result = work()
             if operation.lasting and request.principal is EVERYTHING:
                 request.holds = self._namespace.lasting(model)  # type: ignore[arg-type]  # as its operation has it
             return result
         return await self._in_time(request, work) if operation.long else await self.in_thread(work)
 
-    async def _in_time(self, request: _Request, work: Callable[[], Result]) -> Result:
+    async def _in_time(self, request: Request, work: Callable[[], Result]) -> Result:
         """Run work on a thread, but no reading for a client that went away while there was no thread for it.
 
         Lance cannot be interrupted before it gives a first batch: clients that give up and ask again must not add to
         what is done for nobody.
         """
-        exchange = request.exchange
+        cancellation = Cancellation()
+        set_cancellation(cancellation)
+        if not request.operation.changes:
+            request.exchange.watch(cancellation.cancel)
+        return await self._unless_gone(request.exchange, work, long=request.operation.long)
+
+    async def _unless_gone(self, exchange: Exchange, work: Callable[[], Result], *, long: bool = False) -> Result:
+        """Run work on a thread, unless its client is known to be gone by the time there is one."""
 
         def unless_gone() -> Result:
             if exchange.client_is_gone():
                 raise ClientGoneError("The client went away before there was time for its request.")
             return work()
 
-        cancellation = Cancellation()
-        set_cancellation(cancellation)
-        if not request.operation.changes:
-            exchange.watch(cancellation.cancel)
-        return await self.in_thread(unless_gone, long=request.operation.long)
+        return await self.in_thread(unless_gone, long=long)
 
-    async def _run_bound(self, request: _Request) -> Any:
+    async def _run_bound(self, request: Request) -> Any:
         identifier = tuple(request.stated.get("id") or ())
         self._admit(request, SimpleNamespace(id=identifier))
-        pipe = BodyPipe(asyncio.get_running_loop(), self._buffer) if request.arrow else None
+        loop = asyncio.get_running_loop()
+        pipe = BodyPipe(loop, self._buffer, self._bodies.budget) if request.arrow else None
         call = Call(
             self._namespace, identifier, request.stated, request.exchange.headers, pipe, request.remote.is_remote
         )
@@ -253,9 +256,12 @@ class Handler:
             if request.operation.answer == "batches" and wants_json(request.exchange.headers.get("accept", "")):
                 return await self._in_time(request, lambda: JsonRows(run()))
             as_file = not request.remote.is_remote and request.operation.specified
-            answer = self._run_at_once(request.operation, call, as_file=as_file)
-            return answer or await self._in_time(request, partial(_begin, run, as_file=as_file))
-        return await self._feed(request, pipe, run)
+            at_once = not request.is_large and self._run_at_once(request.operation, call, as_file=as_file)
+            return at_once or await self._in_time(request, partial(_begin, run, as_file=as_file))
+        try:
+            return await self._feed(request, pipe, run)
+        finally:
+            pipe.abandon()
 
     def _run_at_once(self, operation: Operation, call: Call, *, as_file: bool) -> Any:
         """Run what takes less time than waking up a thread for it; when storage was slow, not again for a while."""
@@ -272,7 +278,7 @@ class Handler:
             self._took_seconds, self._with_threads_until = 0.0, began + _WITH_THREADS_SECONDS
         return outgoing
 
-    async def _feed(self, request: _Request, pipe: BodyPipe, run: Callable[[], Result]) -> Result:
+    async def _feed(self, request: Request, pipe: BodyPipe, run: Callable[[], Result]) -> Result:
         """Give a body to the work that reads it, until it ends or the work does.
 
         The work starts once there is something to read: a client that sends nothing holds no thread.
@@ -306,7 +312,7 @@ class Handler:
         pipe.end(failure)
         return await (_run_on(self._inserts, run) if work is None else work)
 
-    def _work(self, request: _Request, model: BaseModel) -> Callable[[], BaseModel]:
+    def _work(self, request: Request, model: BaseModel) -> Callable[[], BaseModel]:
         method = getattr(self._namespace, request.operation.handler)
         if request.operation.id == "ListAllTables":
             if request.remote.lists_root:
@@ -322,7 +328,7 @@ class Handler:
             return self._house.discovery.is_due()
         return False
 
-    def _encode(self, request: _Request, result: Any) -> bytes:
+    def _encode(self, request: Request, result: Any) -> bytes:
         if isinstance(result, Reply):
             return result.body if isinstance(result.body, bytes) else json.dumps(result.body).encode()
         if request.operation.answer == "value" or isinstance(result, dict):
@@ -332,14 +338,14 @@ class Handler:
         request.remote.write(result)
         return dump(result)
 
-    async def _answer(self, request: _Request, result: Any) -> int:
+    async def _answer(self, request: Request, result: Any) -> int:
         if isinstance(result, Outgoing | BlobStream):
-            await self._answer_in_pieces(request.exchange, result)
+            await self._sender.send_pieces(request.exchange, result)
             return result.status
         if isinstance(result, JsonRows):
             await request.exchange.answer(200, result.body, headers=version_header(result.version))
         elif isinstance(result, JobFeed):
-            await self._answer_feed(request.exchange, result)
+            await self._sender.send_events(request.exchange, result, partial(self._is_still_allowed, request))
         elif isinstance(result, Reply):
             kind = b"application/octet-stream" if isinstance(result.body, bytes) else b"application/json"
             await request.exchange.answer(result.status, self._encode(request, result), kind, result.headers)
@@ -351,43 +357,21 @@ class Handler:
             await request.exchange.answer(request.operation.status, content, headers=_headers_of(request.operation))
         return request.operation.status
 
-    async def _answer_in_pieces(self, exchange: Exchange, outgoing: Outgoing | BlobStream) -> None:
-        """Send a small answer whole, a large one as it comes: a piece is read while the one before it is sent."""
-        if outgoing.ended:
-            outgoing.close()
-            await exchange.answer(outgoing.status, outgoing.first, outgoing.media_type, outgoing.headers)
-            return
-        content, length = outgoing.first, outgoing.length
-        known: Headers = () if length is None else ((b"content-length", str(length).encode()),)
-        await exchange.start(outgoing.status, outgoing.media_type, (*outgoing.headers, *known))
+    async def _is_still_allowed(self, request: Request) -> bool:
+        """Tell whether the caller of a request is still who it was: keys expire and are revoked."""
+        self._house.database.look_again()
         try:
-            while not outgoing.ended and not exchange.client_is_gone():
-                ahead = asyncio.ensure_future(self.in_thread(outgoing.read, long=True))
-                await exchange.send(content, more=True)
-                content = await ahead
-        finally:
-            await self.in_thread(outgoing.close)
-        await exchange.send(content, more=False)
+            return await self._recognise(request.exchange, {}) == request.principal
+        except LanceNamespaceError:
+            return False
 
-    async def _answer_feed(self, exchange: Exchange, feed: JobFeed) -> None:
-        """Send events as they come: the feed is asked now and then, and no thread is held while nothing happens."""
-        await exchange.start(200, feed.media_type, feed.headers)
-        while not (exchange.client_is_gone() or self._ending.is_set()):
-            content = await self.in_thread(feed.read)
-            if content:
-                await exchange.send(content, more=True)
-            if feed.ended:
-                break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), feed.pause)
-        await exchange.send(b"", more=False)
-
-    def _log(self, request: _Request) -> None:
-        name = request.stated.get("job_id") or format_identifier(request.stated.get("id") or ())
-        caller, request_id = request.principal.name, request.exchange.request_id
+    def _log(self, request: Request) -> None:
+        of_job = "{job_id}" in request.operation.path
+        name = request.stated["job_id"] if of_job else format_identifier(request.stated.get("id") or ())
+        caller, request_id = quoted(request.principal.name), request.exchange.request_id
         context = current_caller().context
         told = f" {json.dumps(context)}" if context else ""  # as JSON: nobody writes lines of their own
-        logger.info("%s %s by %s (request %s)%s", request.operation.id, name, caller, request_id, told)
+        logger.info("%s %s by %s (request %s)%s", request.operation.id, quoted(name), caller, request_id, told)
 
 
 def _submit(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Future[Result]:

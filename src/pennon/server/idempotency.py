@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HEADER = "idempotency-key"
 #: Headers that change what a request does.
 _HEADERS = ("x-lancedb-database", "x-lance-table-location", "x-lance-table-properties")
+_OPTIONS = "storage_options"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -74,19 +75,49 @@ class Replays:
         return self._database.read(lambda connection: idempotency.find(connection, principal, key))
 
     def complete(self, principal: str, key: str, fingerprint: str, status: int, answer: bytes) -> None:
-        """Keep the answer of a request."""
-        done = Outcome(fingerprint, None, status, answer.decode())
+        """Keep the answer of a request, without secrets."""
+        done = Outcome(fingerprint, None, status, _without_values(answer).decode())
         self._database.write(lambda connection: idempotency.complete(connection, principal, key, done))
 
 
-def replay(outcome: Outcome, fingerprint: str) -> tuple[int, bytes]:
-    """Return the answer of a request that was carried out before, or refuse another one under its key."""
+def _without_values(answer: bytes) -> bytes:
+    """Return an answer with the names of its storage options alone: their values are credentials."""
+    if _OPTIONS.encode() not in answer:
+        return answer
+    return _with_options(answer, lambda given: dict.fromkeys(given, ""))
+
+
+def _with_options(answer: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    """Return an answer with its storage options changed, wherever in it they are."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, list):
+            return [changed(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        return {
+            name: change(item) if name == _OPTIONS and isinstance(item, dict) else changed(item)
+            for name, item in part.items()
+        }
+
+    return json.dumps(changed(json.loads(answer))).encode()
+
+
+def replay(outcome: Outcome, fingerprint: str, options: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+    """Return the answer of a request that was carried out before, or refuse another one under its key.
+
+    ``options`` are the storage options as clients are given them now.
+    """
     if outcome.fingerprint != fingerprint:
         raise KeyReusedError("This Idempotency-Key was used for another request; choose a new key.")
     if outcome.status is None or outcome.answer is None:
         # The process died between the effect and its answer: what can be told is the transaction.
         return 200, json.dumps({"transaction_id": outcome.transaction_id}).encode()
-    return outcome.status, outcome.answer.encode()
+    answer = outcome.answer.encode()
+    if _OPTIONS.encode() in answer:
+        now = options or {}
+        answer = _with_options(answer, lambda given: {name: now[name] for name in given if name in now})
+    return outcome.status, answer
 
 
 def effect_of(principal: str, key: str, fingerprint: Callable[[], str]) -> Callable[..., None]:

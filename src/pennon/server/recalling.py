@@ -36,5 +36,7 @@ class Recall:
 
     def keep(self, exchange: Exchange, body: bytes, answer: bytes, holds: Callable[[], bool]) -> None:
         """Remember an answer that was made since the last look for one."""
-        if self._stamp is not None and len(answer) + len(body) <= _LARGEST_BYTES:
-            self._answers[exchange.essence(body)] = answer, holds
+        key = exchange.essence(body)
+        size = len(answer) + sum(len(part) for part in key if isinstance(part, bytes | str))
+        if self._stamp is not None and size <= _LARGEST_BYTES:
+            self._answers[key] = answer, holds

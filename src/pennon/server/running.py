@@ -19,6 +19,7 @@ from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.namespace.service import open_places
 from pennon.server.application import Application
+from pennon.server.log_format import JsonFormatter, TextFormatter
 from pennon.server.wire import Protocol
 
 
@@ -121,26 +122,10 @@ def _spare_collector() -> None:
 
 def configure_logging(level: str, form: str) -> None:
     """Send log lines to standard error, as text or as one JSON object a line."""
-    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if form == "json" else logging.Formatter(text))
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        import json
-
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
 
 
 def require_keys(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from lance_namespace.errors import InternalError, InvalidInputError, LanceNamesp
 
 from pennon.lake.problems import typed_errors
 from pennon.lake.query_pool import BatchReader
+from pennon.server.bodies import SMALL_BYTES, BodyBudget
 from pennon.server.exchange import version_header
 
 if TYPE_CHECKING:
@@ -33,17 +34,24 @@ _OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 class BodyPipe:
-    """A request's body on its way from the event loop, which feeds it, to a thread, which reads it."""
+    """A request's body on its way from the event loop, which feeds it, to a thread, which reads it.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+    What it buffers counts in a budget. While that is exceeded, little is buffered, but never nothing: so every reader
+    goes on.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, budget: BodyBudget) -> None:
         self._loop = loop
         self._limit = limit
+        self._budget = budget
+        self._abandoned = False
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
         self._ended = False
         self._failure: LanceNamespaceError | None = None
         self._changed = threading.Condition()
         self._room = asyncio.Event()
+        self._room.set()
         self._left = b""
 
     async def feed(self, chunk: bytes) -> None:
@@ -51,14 +59,20 @@ class BodyPipe:
         if not chunk:
             return
         with self._changed:
+            if self._abandoned:
+                return
             self._chunks.append(chunk)
             self._buffered += len(chunk)
-            full = self._buffered > self._limit
+            self._budget.add(len(chunk))
+            full = self._is_full()
             if full:
                 self._room.clear()
             self._changed.notify()
         if full:
             await self._room.wait()
+
+    def _is_full(self) -> bool:
+        return self._buffered > (SMALL_BYTES if self._budget.is_exceeded else self._limit)
 
     def end(self, failure: LanceNamespaceError | None = None) -> None:
         """Tell the reader that nothing more comes, and whether that is how it should be."""
@@ -68,8 +82,12 @@ class BodyPipe:
             self._changed.notify()
 
     def abandon(self) -> None:
-        """Let the feeder go on: nobody reads any more."""
-        self._limit = 2**62
+        """Drop what is buffered and let the feeder go on: nobody reads any more."""
+        with self._changed:
+            self._abandoned = True
+            self._chunks.clear()
+            self._budget.remove(self._buffered)
+            self._buffered = 0
         self._loop.call_soon_threadsafe(self._room.set)
 
     def read(self, size: int = -1) -> bytes:
@@ -98,9 +116,9 @@ class BodyPipe:
                 self._changed.wait()
             if self._chunks:
                 chunk = self._chunks.popleft()
-                was_full = self._buffered > self._limit
                 self._buffered -= len(chunk)
-                if was_full and self._buffered <= self._limit:
+                self._budget.remove(len(chunk))
+                if not self._room.is_set() and not self._is_full():
                     self._loop.call_soon_threadsafe(self._room.set)
                 return chunk
             if self._failure is not None:

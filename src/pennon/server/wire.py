@@ -18,7 +18,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from pennon.server.exchange import new_request_id
 from pennon.server.failures import error_body
 
-_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+_UNREADABLE = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b"x-content-type-options: nosniff\r\n"
+)
 _LARGE = 64 * 1024
 #: The most that may come of a request without being of its body.
 _LARGEST_HEAD = 1024 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_headers_and_body_are_recorded(home: Home) -> None:
     assert found["context.trace_id"] == "abc123"
     assert found["context.from_body"] == "b"
     assert found["context.both"] == "header"
-    assert found["context.header.x-team"] == "blue"
+    assert "blue" not in str(found)  # a header that no setting names
     assert found["request_id"] == "request-7"
     assert (found["operation"], found["object"]) == ("DeclareTable", f"{home.name}$t")
     assert found["principal"] == "anonymous"
@@ -86,7 +87,7 @@ def test_it_stands_in_the_log_on_the_line_of_the_change(home: Home, pennon_serve
     assert home.wire.post(f"/v1/table/{home.name}%24t/declare", body, headers).status == 200
     (line,) = (line for line in pennon_server.stderr.splitlines() if f"(request {home.name})" in line)
     told = json.loads(line[line.index("{") :])
-    assert told == {"note": "two\nlines", "trace_id": "abc123", "header.x-team": "blue"}
+    assert told == {"note": "two\nlines", "trace_id": "abc123"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_it_goes_with_the_job_that_is_submitted(home: Home, operation: str, path
     with closing(open_database(f"sqlite:///{home.directory / '.pennon' / 'catalog.db'}")) as database:
         job = database.read(lambda connection: jobs.find(connection, answer.json["job_id"]))
     assert job is not None
-    assert job.context == {"trace_id": "abc123", "header.x-team": "blue"}
+    assert job.context == {"trace_id": "abc123"}
 
 
 @pytest.mark.parametrize("value", ["ümläut", "x" * 3000, "a\tb"])
@@ -112,6 +113,33 @@ def test_odd_values_do_no_harm(home: Home, value: str) -> None:
     body = {"context": {"odd": value, "": "empty"}}
     answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", body)
     assert properties_of(home.wire, answer.json["transaction_id"])["context.odd"] == value[:1024]
+
+
+@pytest.mark.parametrize("key", ["operation", "object", "principal", "request_id", "job_id", "context.trace"])
+def test_what_the_server_recorded_cannot_be_altered(home: Home, key: str) -> None:
+    made = home.wire.post(f"/v1/table/{home.name}%24t/declare", {}, {"x-lance-ctx-trace": "1"}).json["transaction_id"]
+    before = properties_of(home.wire, made)
+    for action in (
+        {"set_property_action": {"key": key, "value": "forged", "mode": "Overwrite"}},
+        {"set_property_action": {"key": key, "value": "forged", "mode": "Skip"}},
+        {"unset_property_action": {"key": key, "mode": "Skip"}},
+    ):
+        assert home.wire.post(f"/v1/transaction/{made}/alter", {"actions": [action]}).outcome == (403, 15)
+    assert properties_of(home.wire, made) == before
+
+
+def test_no_text_of_a_request_makes_a_log_line_of_its_own(home: Home, pennon_server: PennonProcess) -> None:
+    forged = "x\n2026-01-01 00:00:00,000 INFO pennon.server DropTable forged by admin (request 1)\u2028second"
+    body = {"job_id": forged, "context": {forged: forged}}
+    assert home.wire.post(f"/v1/table/{home.name}%24t/declare", body, {"x-request-id": home.name}).status == 200
+    spoken = "t by admin (request 2)"
+    assert home.wire.post(f"/v1/table/{home.name}%24{quote(spoken)}/declare", {}).status == 200
+    lines = pennon_server.stderr.split("\n")
+    (line,) = (line for line in lines if f"(request {home.name})" in line)
+    assert f"DeclareTable {home.name}$t by anonymous" in line
+    assert not any(line.startswith("2026-01-01") or "\u2028" in line for line in lines)
+    (line,) = (line for line in lines if spoken in line and home.name in line)
+    assert f'DeclareTable "{home.name}${spoken}" by anonymous' in line
 
 
 def test_a_transaction_is_altered_over_http(home: Home) -> None:

@@ -62,7 +62,7 @@ def test_threads_that_grow_in_any_order_all_end_and_stay_within_it() -> None:
     most = []
 
     def work(seed: int) -> None:
-        random_sizes = random.Random(seed)
+        random_sizes = random.Random(seed)  # noqa: S311
         for _ in range(100):
             with Reservation(budget) as mine:
                 try:

@@ -36,4 +36,8 @@ def exchange(
 
 def body_of(messages: list[dict[str, Any]], limit: int, headers: dict[str, str] | None = None) -> bytes:
     """Read the body that comes in messages."""
-    return asyncio.run(exchange(messages=messages, headers=headers).body(limit))
+
+    async def read() -> bytes:
+        return b"".join([chunk async for chunk in exchange(messages=messages, headers=headers).chunks(limit)])
+
+    return asyncio.run(read())

@@ -161,7 +161,8 @@ class App:
         if scope["method"] != "POST":
             await asyncio.Event().wait()
         try:
-            await exchange.answer(200, b"%d" % len(await exchange.body(10_000)))
+            size = sum([len(chunk) async for chunk in exchange.chunks(10_000)])
+            await exchange.answer(200, b"%d" % size)
         except ClientGoneError as error:
             await exchange.answer(400, str(error).encode())
 
