@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import StartPennon
+
+
+OPTIONS = {"aws_secret_access_key": "hush", "region": "eu"}
 
 
 class Guarded:
@@ -51,7 +56,8 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A server with an administrator, namespaces a, a$inner and b, a table t in each, and keys of every kind."""
-    with PennonProcess(tmp_path_factory.mktemp("pennon")) as server, closing(Guarded(server)) as made:
+    vending = ["--vend-credentials", "--storage-options", json.dumps(OPTIONS)]
+    with PennonProcess(tmp_path_factory.mktemp("pennon"), *vending) as server, closing(Guarded(server)) as made:
         admin = made.key("admin", Role.ADMIN)
         for name in ("a", "a%24inner", "b"):
             assert made.ask(admin, "POST", f"/v1/namespace/{name}/create").status == 200
@@ -278,3 +284,52 @@ class TestFirstKey:
             for _ in range(10):
                 assert guarded.wire.get("/v1/table").outcome == (401, 16)
                 assert guarded.ask(key, "GET", "/v1/table").status == 200
+
+
+def test_the_properties_of_a_namespace_above_are_hidden(guarded: Guarded) -> None:
+    admin = guarded.admin  # type: ignore[attr-defined]
+    for name in ("above", "above%24below"):
+        assert guarded.ask(admin, "POST", f"/v1/namespace/{name}/create", {"properties": {"of": name}}).status == 200
+    confined = guarded.key("below alone", Role.ADMIN, "above", "below")
+    assert guarded.ask(confined, "POST", "/v1/namespace/above/describe").json == {"properties": {}}
+    assert guarded.ask(confined, "POST", "/v1/namespace/above/exists").status == 200
+    assert guarded.ask(confined, "POST", "/v1/namespace/above%24below/describe").json["properties"] != {}
+    assert guarded.ask(admin, "POST", "/v1/namespace/above/describe").json["properties"] == {"of": "above"}
+
+
+def test_an_answer_is_repeated_with_its_credentials_and_kept_without_them(guarded: Guarded) -> None:
+    headers = {"x-api-key": guarded.admin, "idempotency-key": "vended"}  # type: ignore[attr-defined]
+    path = "/v1/table/a%24vended/declare"
+    first, again = (guarded.wire.post(path, {"vend_credentials": True}, headers) for _ in range(2))
+    assert first.json["storage_options"] == OPTIONS
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json == first.json
+    headers["idempotency-key"] = "unvended"
+    path = "/v1/table/a%24unvended/declare"
+    first, again = (guarded.wire.post(path, {"vend_credentials": False}, headers) for _ in range(2))
+    assert again.json == first.json
+    assert again.json["storage_options"] == {"region": "eu"}
+    kept = guarded.database.read(lambda connection: connection.all("SELECT answer FROM idempotency"))
+    assert len(kept) >= 2
+    assert "hush" not in str(kept)
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_the_events_of_a_job_end_with_the_key(guarded: Guarded, expires: bool) -> None:
+    admin, table = guarded.admin, f"a%24followed{expires}"  # type: ignore[attr-defined]
+    assert guarded.ask(admin, "POST", f"/v1/table/{table}/create", stream()).status == 200
+    column = {"new_columns": [{"name": "next", "computed": "id + 1"}]}
+    assert guarded.ask(admin, "POST", f"/v1/table/{table}/add_columns", column).status == 200
+    job = guarded.ask(admin, "POST", f"/v1/table/{table}/backfill_column", {"column": "next"}).json["job_id"]
+    name = f"follower {expires}"
+    key = guarded.key(name, Role.READER, "a", expires_at=now_millis() + 2000 if expires else None)
+    address = guarded.wire.address
+    with closing(http.client.HTTPConnection(address.netloc, timeout=60)) as following:
+        following.request("GET", f"/v1/jobs/{job}/events", headers={"x-api-key": key})
+        events = following.getresponse()
+        assert events.status == 200
+        assert events.headers["x-content-type-options"] == "nosniff"
+        assert events.readline()
+        if not expires:
+            guarded.revoke(name)
+        events.read()  # to its end, although the job waits for a worker

@@ -113,3 +113,12 @@ class TestMetrics:
         wire.get("/v1/table/peculiar-name/describe")
         wire.get("/peculiar-path")
         assert b"peculiar" not in wire.get("/metrics").content
+
+
+def test_metrics_count_pages_by_the_status_they_were_answered_with(wire: Wire) -> None:
+    assert wire.get("/console").status == 307
+    tag = wire.get("/").headers["etag"]
+    assert wire.get("/", {"if-none-match": tag}).status == 304
+    counted = wire.get("/metrics").content.decode()
+    for status in (200, 304, 307):
+        assert re.search(rf'operation="page",status="{status}"', counted), counted

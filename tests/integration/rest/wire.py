@@ -91,6 +91,7 @@ class Wire:
     def check(self, answer: Answer) -> None:
         """Make sure that an answer is one: an id, a spec's body for an error, and nothing of the inside."""
         assert answer.headers.get("x-request-id"), answer
+        assert answer.headers.get("x-content-type-options") == "nosniff", answer
         if answer.status < 400:
             return
         assert answer.status != 500, f"{answer.path}: {answer.content[:500]!r}"
