@@ -5,10 +5,10 @@ Only the fields named here are declared; protobuf skips the others, so manifests
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +20,11 @@ _MAGIC = b"LANC"
 #: No catalog counts further.
 _LATEST_MILLIS = 2**63 - 1
 
-#: A file of a folder that the table's layout fixes. Joined by line breaks, many names are searched at once.
-_NO_FILE_NAME = re.compile(r"[/\\\x00-\x09\x0b-\x1f\x7f]|^\.{0,2}$", re.MULTILINE)
-_MOST_ROWS, _MOST_ROW_IDS = 2**32, 2**63
+#: What names a folder, and no file in one.
+_NO_FILES = frozenset({"", ".", ".."})
+_MOST_ROWS, _MOST_ROW_IDS, _MOST_FIELDS = 2**32, 2**63, 100_000
+#: The tag and the length of a message without fields.
+_EMPTY_MESSAGE_BYTES = 2
 #: As deep as columns may be nested.
 _DEEPEST_FIELD = 64
 _NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
@@ -133,11 +135,12 @@ def _declare_parts(file: Any, number: Any, text: Any, nested: Any, blob: Any) ->
             ("files", 2, nested, True, ".pennon.DataFile"),
             ("deletion_file", 3, nested, False, ".pennon.DeletionFile"),
             ("physical_rows", 4, number, False, None),
-            # Row ids and versions in files of their own.
-            *((f"external_{position}", position, blob, False, None) for position in (6, 8, 10)),
-            ("overlays", 11, nested, True, ".pennon.Overlay"),
         ],
     )
+    # What hardly any fragment has is read apart: to ask each of a thousand for it takes milliseconds.
+    external = [(f"external_{position}", position, blob, False, None) for position in (6, 8, 10)]
+    _declare(file, "RareParts", [*external, ("overlays", 11, nested, True, ".pennon.Overlay")])
+    _declare(file, "RareManifest", [("fragments", 2, nested, True, ".pennon.RareParts")])
     _declare(file, "Entry", [("key", 1, text, False, None), ("value", 2, blob, False, None)])
     _declare(
         file,
@@ -175,7 +178,7 @@ def _build_messages() -> list[type[message.Message]]:
         file,
         "Manifest",
         [
-            ("fields", 1, nested, True, ".pennon.Field"),
+            ("fields", 1, blob, True, None),
             ("fragments", 2, nested, True, ".pennon.Fragment"),
             ("version", 3, number, False, None),
             ("index_section", 6, number, False, None),
@@ -193,11 +196,11 @@ def _build_messages() -> list[type[message.Message]]:
     _declare(file, "Transaction", operations)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("Manifest", "Transaction", "IndexSection")
+    names = ("Manifest", "Transaction", "IndexSection", "RareManifest", "Field")
     return [message_factory.GetMessageClass(pool.FindMessageTypeByName(f"pennon.{name}")) for name in names]
 
 
-_ManifestMessage, _TransactionMessage, _IndexMessage = _build_messages()
+_ManifestMessage, _TransactionMessage, _IndexMessage, _RareMessage, _FieldMessage = _build_messages()
 #: The suffixes of the two kinds of deletion files.
 _DELETION_SUFFIXES = {0: "arrow", 1: "bin"}
 
@@ -209,7 +212,9 @@ def parse_manifest(content: bytes) -> Manifest:
     position, _, _, magic = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
     if magic != _MAGIC:
         raise BadManifestError("it does not end as a Lance file does")
-    parsed: Any = _read_section(content, position, _ManifestMessage, "manifest")
+    body = _section(content, position, "manifest")
+    parsed: Any = _parse(body, _ManifestMessage, "manifest")
+    _check_rare_parts(body, parsed)
     folders: frozenset[str] = frozenset()
     if parsed.HasField("index_section"):
         folders = _index_folders(_read_section(content, parsed.index_section, _IndexMessage, "list of indices"))
@@ -218,7 +223,9 @@ def parse_manifest(content: bytes) -> Manifest:
 
 def parse_opened(content: bytes) -> Manifest:
     """Read the message of a manifest that is open; raises ``BadManifestError`` for one that cannot be read safely."""
-    return _manifest(_parse(content, _ManifestMessage, "manifest"), None)
+    parsed = _parse(content, _ManifestMessage, "manifest")
+    _check_rare_parts(content, parsed)
+    return _manifest(parsed, None)
 
 
 def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] = frozenset()) -> Manifest:
@@ -228,28 +235,26 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
     if timestamp_millis > _LATEST_MILLIS:
         raise BadManifestError("it is of no time that there can be")
     files = [file for fragment in parsed.fragments for file in fragment.files]
+    holders = {file.path: fragment.id for fragment in parsed.fragments for file in fragment.files}
+    _check_names([*holders, parsed.transaction_file or "none"])
+    foreign = frozenset(file.path for file in files if file.HasField("base_id")) if parsed.base_paths else frozenset()
     fragment_ids = frozenset(fragment.id for fragment in parsed.fragments)
     _check_counts(parsed, fragment_ids)
-    _check_files(parsed, files)
+    schema = _schema_of(tuple(parsed.fields))
     return Manifest(
         version=parsed.version,
         branch=parsed.branch,
         timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
         fragment_ids=fragment_ids,
-        data_files={
-            file.path: fragment.id
-            for fragment in parsed.fragments
-            for file in fragment.files
-            if not file.HasField("base_id")
-        },
+        data_files={path: holder for path, holder in holders.items() if path not in foreign},
         transaction_file=parsed.transaction_file,
         operation=operation,
         counters=(parsed.max_fragment_id, parsed.next_row_id),
-        bases=tuple(_lines([base.path]) for base in parsed.base_paths),
-        has_base_files=any(file.HasField("base_id") for file in files) if parsed.base_paths else False,
-        field_ids=frozenset(one.id for one in parsed.fields),
-        blob_fields=_blob_fields(parsed.fields),
+        bases=tuple(_joined([base.path]) for base in parsed.base_paths),
+        has_base_files=bool(foreign),
+        field_ids=schema[0],
+        blob_fields=schema[1],
         deletion_files=frozenset(
             f"{fragment.id}-{file.read_version}-{file.id}.{_DELETION_SUFFIXES.get(file.file_type, 'bin')}"
             for fragment in parsed.fragments
@@ -272,37 +277,56 @@ def _check_counts(parsed: Any, fragment_ids: frozenset[int]) -> None:
     fragments = parsed.fragments
     if len(fragment_ids) < len(fragments) or max(fragment_ids, default=0) >= _MOST_ROWS:
         raise BadManifestError("its fragments have ids that they cannot have")
-    if any(
-        not fragment.deletion_file.num_deleted_rows <= fragment.physical_rows < _MOST_ROWS for fragment in fragments
+    deleted = [fragment for fragment in fragments if fragment.HasField("deletion_file")]
+    if max((fragment.physical_rows for fragment in fragments), default=0) >= _MOST_ROWS or any(
+        fragment.deletion_file.num_deleted_rows > fragment.physical_rows for fragment in deleted
     ):
         raise BadManifestError("a fragment of it has more rows than it can have, or more that were deleted than it has")
     if parsed.next_row_id >= _MOST_ROW_IDS:
         raise BadManifestError("it has given more row ids than there are")
 
 
-def _check_files(parsed: Any, files: Sequence[Any]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     """Refuse a manifest that names a file anywhere but in the folder of its kind."""
-    overlays = [overlay.data_file.path for fragment in parsed.fragments for overlay in fragment.overlays]
-    if _NO_FILE_NAME.search(_lines([*(file.path for file in files), *overlays, parsed.transaction_file or "none"])):
+    text = _joined(names)
+    if "/" in text or "\\" in text or not text.isprintable() or not _NO_FILES.isdisjoint(names):
         raise BadManifestError("it names a file that is not in the table's own folders")
-    if any(fragment.external_6 or fragment.external_8 or fragment.external_10 for fragment in parsed.fragments):
-        raise BadManifestError("it keeps row ids in files of their own, which no reader here can read")
 
 
-def _lines(names: Sequence[Any]) -> str:
-    """Return names as lines of text; protobuf gives bytes for what is not text."""
+def _check_rare_parts(content: bytes, parsed: Any) -> None:
+    rare: Any = _parse(content, _RareMessage, "manifest")
+    rare.DiscardUnknownFields()
+    if rare.ByteSize() <= _EMPTY_MESSAGE_BYTES * len(parsed.fragments):
+        return
+    for fragment in rare.fragments:
+        _check_names([overlay.data_file.path for overlay in fragment.overlays] or ["none"])
+        if any(fragment.HasField(f"external_{position}") for position in (6, 8, 10)):
+            raise BadManifestError("it keeps row ids in files of their own, which no reader here can read")
+
+
+def _joined(names: Sequence[Any]) -> str:
+    """Return names as one text; protobuf gives bytes for what is not text."""
     try:
-        return "\n".join(names)
+        return "".join(names)
     except TypeError:
         raise BadManifestError("it has a name that is not text") from None
 
 
 def _index_folders(section: Any) -> frozenset[str]:
     """Return the folders of a manifest's indices; refuse one that names a file elsewhere."""
-    if _NO_FILE_NAME.search(_lines([file.path for index in section.indices for file in index.files] or ["none"])):
-        raise BadManifestError("it names a file of an index that is not in the index's folder")
+    _check_names([file.path for index in section.indices for file in index.files] or ["none"])
     ids = [index.uuid.uuid for index in section.indices]
     return frozenset(str(UUID(bytes=each)) for each in ids if len(each) == 16)
+
+
+# A table's commits have the same few schemas: to read two hundred fields takes a millisecond.
+@lru_cache(maxsize=64)
+def _schema_of(fields: tuple[bytes, ...]) -> tuple[frozenset[int], Mapping[int, str]]:
+    """Return the ids of fields, and those of them that hold blobs with what they are labelled as."""
+    if len(fields) > _MOST_FIELDS:
+        raise BadManifestError(f"it has more than {_MOST_FIELDS} fields")
+    parsed: list[Any] = [_parse(content, _FieldMessage, "schema") for content in fields]
+    return frozenset(one.id for one in parsed), _blob_fields(parsed)
 
 
 def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:
@@ -314,7 +338,7 @@ def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:
         if depth is None or one.id in depths or depth >= _DEEPEST_FIELD:
             raise BadManifestError(f"its field {one.name!r} has no place among the others, or one too deep")
         depths[one.id] = depth + 1
-        _lines([one.name, one.logical_type, *(entry.key for entry in one.metadata)])
+        _joined([one.name, one.logical_type, *(entry.key for entry in one.metadata)])
         label = _label_of({entry.key: entry.value for entry in one.metadata}) if one.metadata else ""
         if label:
             labels[one.id] = label
@@ -360,6 +384,10 @@ def _operation(transaction: message.Message) -> str | None:
 
 
 def _read_section(content: bytes, position: int, kind: type[message.Message], name: str) -> message.Message:
+    return _parse(_section(content, position, name), kind, name)
+
+
+def _section(content: bytes, position: int, name: str) -> bytes:
     end = len(content) - _TRAILER.size
     if position + _LENGTH.size > end:
         raise BadManifestError(f"its {name} lies outside the file")
@@ -367,7 +395,7 @@ def _read_section(content: bytes, position: int, kind: type[message.Message], na
     start = position + _LENGTH.size
     if start + length > end:
         raise BadManifestError(f"its {name} is cut off")
-    return _parse(content[start : start + length], kind, name)
+    return content[start : start + length]
 
 
 def _parse(content: bytes, kind: type[message.Message], name: str) -> message.Message:
