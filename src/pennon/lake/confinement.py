@@ -106,5 +106,6 @@ def _normal(base: str) -> str | None:
 def _unreadable(table: Table, dataset: Any, why: str) -> InvalidInputError:
     name = format_identifier(table.identifier)
     return InvalidInputError(
-        f"Version {dataset.version} of table {name!r} cannot be read: {why}. Restore a version that can be, or drop it."
+        f"Version {dataset.version} of table {name!r} cannot be read: {why}. Read an earlier version; to mend the "
+        "table, commit a version without that, or drop it."
     )

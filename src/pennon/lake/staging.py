@@ -102,13 +102,12 @@ class Inspector:
         content = folder.read(path)
         _check_tag(folder, path, proposal, len(content))
         manifest = _check_content(content, proposal.version, branch)
-        before: Manifest | None = None
+        follows = latest is not None and latest.version + 1 == proposal.version
+        before = self._before(table, folder, latest) if follows or manifest.bases else None
         column_write = None
         if manifest.bases:
-            bases = self._manifest_of(folder, latest).bases if latest is not None else ()
-            self._confinement.check_staged(table, manifest, bases)
-        if latest is not None and latest.version + 1 == proposal.version:
-            before = self._manifest_of(folder, latest)
+            self._confinement.check_staged(table, manifest, before.bases if before is not None else ())
+        if follows and before is not None:
             _check_lineage(folder, branch, manifest, before)
             column_write = column_write_of(folder, branch, content, manifest, before)
         version = Version(
@@ -134,6 +133,15 @@ class Inspector:
             seen = (version.digest, manifest)
             if self._seen.getsizeof(seen) <= self._seen.maxsize:
                 self._seen[version.table_id, version.branch] = seen
+
+    def _before(self, table: Table, folder: Folder, latest: Version | None) -> Manifest | None:
+        """Return the latest version's manifest; none where there is no version, or another writer's is unreadable."""
+        try:
+            return self._manifest_of(folder, latest) if latest is not None else None
+        except BadManifestError:
+            if table.managed:
+                raise  # it was good when it was recorded, so it is recovered first
+            return None
 
     def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
         with self._lock:

@@ -128,6 +128,22 @@ def test_a_table_that_was_found_on_storage_reads_no_other_place(theirs: DataTabl
     assert beside.count() == 5  # as LanceDB clones tables of one folder
 
 
+def test_a_table_is_mended_by_a_version_that_can_be_read(theirs: DataTable) -> None:
+    found = DataTable(theirs.http)
+    folder = folder_of(theirs).parent / f"{found.names[0]}.lance"
+    lance.write_dataset(rows(3), folder)
+    newest = folder / "_versions" / manifest_name(1)
+    content = newest.read_bytes()
+    newest.write_bytes(edit_manifest(content, _data_file("../x.lance")))
+    assert error(found.ask("count_rows", {})) == (400, 13)
+    found.do("version/create", stage(found, edit_manifest(content, _second), 2))
+    assert found.count() == 3
+
+
+def _second(manifest: Any) -> None:
+    manifest.version = 2
+
+
 def test_a_clone_keeps_its_origin_through_commits_of_clients(mine: DataTable) -> None:
     made = DataTable(mine.http, mine.names[0], "made")
     made.do("clone", {"source_location": str(folder_of(mine))})
