@@ -25,7 +25,20 @@ from pennon.cli.main import app
 from pennon.cli.options import flag_name
 from pennon.core.errors import STATUS_BY_CODE, advice_for
 from pennon.core.settings import ENV_PREFIX, Settings
+from pennon.lake.sql_functions import FUNCTIONS, Kind
 from pennon.server.operations import OPERATIONS, UNSUPPORTED
+
+_BOUNDS = {
+    Kind.BOUNDED: "its arguments",
+    Kind.JOINS: "its arguments together: at most 64 of them in an expression",
+    Kind.REPEATS: "the literal that says how often; no bound without one",
+    Kind.PADS: "the literal that says how long; no bound without one",
+    Kind.REPLACES: "the length of the literal that is inserted; no bound without one",
+    Kind.MATCHES: "the groups of the literal pattern; no bound without one",
+    Kind.TESTS: "a constant, with a literal pattern; no bound without one",
+    Kind.FORMATS: "the length of the literal format; no bound without one",
+    Kind.UNBOUNDED: "nothing",
+}
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -81,6 +94,13 @@ def errors_table() -> str:
     return _table(("Code", "Class in `lance_namespace.errors`", "HTTP status", "What to do"), rows)
 
 
+def functions_table() -> str:
+    """Return every function that SQL of callers may use, by what bounds its result."""
+    kinds = {kind: sorted(name for name, function in FUNCTIONS.items() if function.kind is kind) for kind in Kind}
+    rows = [(_BOUNDS[kind], ", ".join(f"`{name}`" for name in names)) for kind, names in kinds.items()]
+    return _table(("The result is bounded by", "Functions"), rows)
+
+
 def commands() -> str:
     """Return every command with its arguments and options."""
     return "\n".join(_command(name, command) for name, command in commands_of("pennon", typer.main.get_command(app)))
@@ -96,6 +116,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "operations": operations_table,
     "unsupported operations": unsupported_table,
     "errors": errors_table,
+    "functions": functions_table,
     "commands": commands,
     "exit codes": exits_table,
 }
