@@ -100,6 +100,7 @@ class BranchOperations(Operations):
                 raise InvalidTableStateError(
                     f"The branch {name!r} is needed by {', '.join(needed)}; delete those first."
                 )
+            pins.release_jobs(folder, name)  # Lance deletes no branch that a tag is on
             opened.branches.delete(name)
             _remove_remains(folder, name)
             self._write(forget)

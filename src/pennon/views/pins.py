@@ -77,6 +77,12 @@ def remove(folder: Folder, found: Iterable[Pin]) -> None:
         folder.remove(refs.file_of(each.tag))
 
 
+def release_jobs(folder: Folder, branch: str) -> None:
+    """Give up what jobs need of a branch that is about to be deleted."""
+    found = (_pin_of(ref) for ref in refs.all_tags(folder) if ref.branch == branch)
+    remove(folder, (each for each in found if each is not None and each.kind == "job"))
+
+
 def pins(folder: Folder, kind: Kind = "view") -> list[Pin]:
     """Return which versions of a table are kept for which views, or for which jobs."""
     found = map(_pin_of, refs.all_tags(folder))

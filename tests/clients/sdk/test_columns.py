@@ -163,6 +163,12 @@ def test_other_alterations_go_along_or_are_lancedbs(table: Table) -> None:
     assert "colour" in table.schema.names
 
 
+def test_a_view_of_a_branch_is_refused(db: Connection, table: Table) -> None:
+    dev = table.branches.create("dev")
+    with pytest.raises(ValueError, match="reads the main branch"):
+        db.create_materialized_view("of_a_branch", dev, with_no_data=True)
+
+
 def test_a_branch_is_changed_for_itself(db: Connection, table: Table) -> None:
     dev = table.branches.create("dev")
     assert repr(dev).endswith("on branch dev>")
