@@ -46,11 +46,12 @@ class DetailReader:
 
     def _load(self, table: Table, version: Version) -> Details:
         from pennon.lake.arrow_json import schema_to_json, text_map
+        from pennon.lake.virtual_columns import with_declarations
 
         dataset = self._datasets.at(table, version.branch, version.version)
         fragments = dataset.get_fragments()
         return Details(
-            schema=schema_to_json(dataset.schema),
+            schema=with_declarations(schema_to_json(dataset.schema)),
             metadata={**(dataset.metadata or {}), **text_map(dataset.schema.metadata)},
             num_fragments=len(fragments),
             num_deleted_rows=sum(fragment.num_deletions for fragment in fragments),

@@ -114,3 +114,15 @@ def computed_metadata(expression: str, inputs: Sequence[str]) -> dict[str, str]:
     """
     declared = {"computed_column": "true", KIND_KEY: "sql", COMPUTED_KEY: expression}
     return {**declared, COMPUTED_INPUTS_KEY: json.dumps(list(inputs)), **identity_metadata()}
+
+
+def with_declarations(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema, as clients are given it, in which every column of an expression declares its kind.
+
+    Those that were added by an earlier release do not, and LanceDB's client would write nothing to their tables.
+    """
+    for field in schema["fields"]:
+        metadata = field.get("metadata") or {}
+        if metadata.get("computed_column") == "true" and COMPUTED_KEY in metadata:
+            metadata.setdefault(KIND_KEY, "sql")
+    return schema

@@ -76,3 +76,16 @@ def test_a_column_of_an_expression_declares_what_it_is_computed_from(
     metadata = db.open_table(table.name).schema.field("half").metadata
     assert metadata[b"computed_column.kind"] == b"sql"
     assert metadata[b"computed_column.inputs"] == b'["number"]'
+
+
+def test_a_column_that_was_declared_without_its_kind_does_not_keep_rows_out(
+    db: Any, pennon_server: PennonProcess
+) -> None:
+    table = db.create_table(new_name(), pa.table({"id": [1]}))
+    table.add_columns(computed={"half": "id / 2"})
+    undeclared = {"path": "half", "metadata": {"computed_column.kind": None, "computed_column.inputs": None}}
+    with RestClient(pennon_server.url) as rest:
+        rest.post(f"/v1/table/{table.name}/update_field_metadata", {"updates": [undeclared]})
+    opened = db.open_table(table.name)
+    opened.add(pa.table({"id": [2]}))
+    assert opened.count_rows() == 2
