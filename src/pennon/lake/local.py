@@ -10,15 +10,20 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from pennon.lake.folder import StoredFile
 
 #: Where dropped folders wait for their removal: beside them, so that moving them there is atomic.
 TRASH = ".pennon-trash"
-#: With more files than this, the whole file system is flushed at once. One file takes 0.2 ms (0.05 ms when it is clean)
-#: on an ext4 disk that is not busy, the file system 0.4 ms; but on a busy one that waits for what all others wrote.
+#: With more files than this, the whole file system is flushed at once, which waits for what all others wrote.
 _MOST_FLUSHED = 256
+#: Files are flushed side by side, so that they share a commit of the file system's journal. The three files and three
+#: folders of a one-row append, on ext4 with a virtual disk: 0.7 ms side by side, 1.0 ms one by one, 0.4 ms by syncfs();
+#: the same while others write to the disk: 0.7 ms, 17 ms and 4 ms.
+_FLUSHING_THREADS = 8
 
 
 class LocalFolder:
@@ -100,10 +105,10 @@ class LocalFolder:
         if len(files) > _MOST_FLUSHED:
             _flush_file_system(self._path)
             return
-        # The folders after the files, and all above them: any may be as new as the file.
+        # Also the folders above the files: any may be as new as the file.
         above = {parent for path in files for parent in _parents(path)}
-        for path in [*files, *sorted(above, key=len, reverse=True)]:
-            _flush(f"{self._path}/{path}".rstrip("/"))
+        paths = [f"{self._path}/{path}".rstrip("/") for path in [*files, *above]]
+        list(_flushers().map(_flush, paths))  # raises what went wrong
         self._flush_own_name()
 
     def _flush_own_name(self) -> None:
@@ -161,6 +166,11 @@ def _parents(path: str) -> list[str]:
     """Return the folders above a path, down from the folder that paths are relative to."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+
+
+@cache
+def _flushers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_FLUSHING_THREADS, thread_name_prefix="pennon-flush")
 
 
 def _flush(path: str) -> None:

@@ -135,7 +135,8 @@ class Lake:
     def state(self) -> tuple[list[Any], dict[str, str]]:
         """Return all there is in the catalog and on the disk, to compare it later."""
         files = files_below(self.root)
-        return self.records(), {name: digest for name, digest in files.items() if not name.startswith(".pennon/")}
+        own = (".pennon/", ".pennon-root")
+        return self.records(), {name: digest for name, digest in files.items() if not name.startswith(own)}
 
     def close(self) -> None:
         """Close the catalog."""
