@@ -266,3 +266,24 @@ class TestLife:
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(Exception, match="sqlite:///PATH or postgresql://"):
         open_database(url)
+
+
+def test_only_the_owner_may_read_the_catalog(tmp_path: Path) -> None:
+    own = tmp_path / ".pennon"
+    own.mkdir(mode=0o755)
+    path = own / "catalog.db"
+    path.touch(mode=0o644)
+    (own / "catalog.db-wal").touch(mode=0o644)
+    with closing(SqliteDatabase(path)) as database:
+        database.write(lambda connection: connection.script(SCHEMA))
+        rights = {file.name: file.stat().st_mode & 0o777 for file in [own, *own.rglob("*")]}
+    assert {name: oct(mode) for name, mode in rights.items() if mode & 0o077} == {}
+    assert {"catalog.db", "catalog.db-wal", "catalog.db-shm", "locks"} <= rights.keys()
+
+
+def test_a_folder_that_others_share_keeps_its_rights(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    with closing(SqliteDatabase(shared / "catalog.db")):
+        assert shared.stat().st_mode & 0o777 == 0o755
+        assert (shared / "catalog.db").stat().st_mode & 0o777 == 0o600
