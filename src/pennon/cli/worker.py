@@ -61,7 +61,14 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
         AutoRefresh(settings, house.database, house.datasets, house.queue),
         PinSweep(house.database, house.places),
     )
-    carrier = Worker(tools, Roster(house.database, settings.job_lease_seconds), triggers.tick)
+
+    def tick() -> None:
+        if not house.ownership.is_due or house.ownership.check() is None:
+            triggers.tick()
+
+    roster = Roster(house.database, settings.job_lease_seconds)
+    # Where the root is another catalog's, jobs wait: they would write to its tables.
+    carrier = Worker(tools, roster, tick, lambda: house.ownership.refusal is None)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: carrier.stopping.set())
     announce()

@@ -60,6 +60,11 @@ class Ownership:
         #: Why the root must not be written, as of the last check; none when it may be.
         self.refusal: str | None = None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a write has to look at the root's mark first, or is refused."""
+        return self.refusal is not None or time.monotonic() - self._checked_at > self._seconds
+
     def require(self) -> None:
         """Refuse a write unless the root bears this catalog's mark; the first write puts it there."""
         if time.monotonic() - self._checked_at > self._seconds:

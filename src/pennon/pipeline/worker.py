@@ -78,8 +78,11 @@ def _next_pause(pause: float, shortest: float) -> float:
 class Worker:
     """A process that carries out jobs."""
 
-    def __init__(self, tools: Tools, roster: Roster, triggers: Callable[[], None]) -> None:
+    def __init__(
+        self, tools: Tools, roster: Roster, triggers: Callable[[], None], may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self._tools = tools
+        self._may_write = may_write
         self._roster = roster
         self._triggers = triggers
         self.stopping = threading.Event()
@@ -133,7 +136,7 @@ class Worker:
 
     def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
         """Start the next job if there is one and a slot for it."""
-        if self._busy >= slots:
+        if self._busy >= slots or not self._may_write():
             return False
         try:
             job = self._tools.queue.claim(worker, self._tools.settings.job_lease_seconds)

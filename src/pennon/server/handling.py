@@ -150,7 +150,7 @@ class Handler:
         return await self._answer(request, result)
 
     async def _carry_out(self, request: Request) -> Any:
-        if request.operation.changes and self._house.ownership.refusal is not None:
+        if request.operation.changes and self._house.ownership.is_due:
             await self.in_thread(self._house.ownership.require)
         bound = request.operation.binding is not None
         try:

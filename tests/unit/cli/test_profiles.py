@@ -109,3 +109,11 @@ def test_an_address_that_is_none_is_said(run: Run) -> None:
     ended = run("tables", "list", "--url", "localhost:2333")
     assert ended.code == 2
     assert "http://" in ended.stderr
+
+
+def test_a_file_with_keys_that_others_can_read_is_said(run: Run) -> None:
+    write(FILE)
+    profiles_file().chmod(0o644)
+    assert "chmod 600" in run("profiles").stderr
+    profiles_file().chmod(0o600)
+    assert "chmod 600" not in run("profiles").stderr
