@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pennon.catalog import Database, column_errors, column_fills, open_database, tables
+from pennon.catalog import Connection, Database, column_errors, column_fills, column_writes, open_database, tables
 from pennon.catalog.column_errors import ColumnError, Place
 from pennon.catalog.column_fills import Fill
 from pennon.catalog.schema import migrate
@@ -78,3 +78,25 @@ def test_all_of_it_goes_with_the_table(database: Database) -> None:
     save(database, fill(1))
     database.write(lambda connection: connection.run("DELETE FROM tables"))
     assert kept(database) == []
+
+
+def test_records_of_column_writes_are_bounded_and_end_with_their_branch(database: Database) -> None:
+    def read() -> list[tuple[str, int, bytes]]:
+        return database.read(lambda connection: column_writes.of_table(connection, "t1"))
+
+    def save_all(connection: Connection) -> None:
+        for version in range(column_writes.MOST_KEPT + 3):
+            column_writes.save(connection, "t1", "", version, b"\x00old")
+        column_writes.save(connection, "t1", "", 514, b"\x00new")
+        column_writes.save(connection, "t1", "dev", 2, b"\x00dev")
+
+    database.write(save_all)
+    assert read()[:2] == [("dev", 2, b"\x00dev"), ("", 3, b"\x00old")]
+    assert (len(read()), read()[-1]) == (column_writes.MOST_KEPT + 1, ("", 514, b"\x00new"))
+    since = database.read(lambda connection: column_writes.of_branch(connection, "t1", "", 513))
+    assert since == [(514, b"\x00new")]
+    database.write(lambda connection: column_writes.delete(connection, "t1", "", 514))
+    database.write(lambda connection: column_writes.delete_branch(connection, "t1", "dev"))
+    assert (len(read()), read()[-1][1]) == (column_writes.MOST_KEPT - 1, 513)
+    database.write(lambda connection: tables.delete(connection, "t1"))
+    assert read() == []
