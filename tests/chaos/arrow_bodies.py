@@ -106,6 +106,7 @@ def hostile_bodies(limit: int) -> Iterator[bytes]:
     yield b"\xff\xff\xff\xff" + pa.schema([("id", deep)]).serialize().to_pybytes()[4:]
     yield stream_of([pa.record_batch({f"c{n}": pa.array([n]) for n in range(2000)})])
     yield b""
+    yield body.replace(b"text", b"te\x80t")
     yield body + body
     yield body[:-8]
 

@@ -120,8 +120,17 @@ class _Table:
         return tuple(struct.iter_unpack("<qq", self._data[start : start + 16 * count]))
 
     def vector_length(self, slot: int) -> int:
-        """Return the number of items of a vector, or of bytes of a text."""
+        """Return the number of items of a vector."""
         return self._vector(slot)[1]
+
+    def text_bytes(self, slot: int) -> int:
+        """Return the length of a text, which must be UTF-8: nobody could name a column that is not."""
+        start, size = self._vector(slot)
+        try:
+            str(self._data[start : start + size], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError("a text of its schema is not UTF-8") from error
+        return size
 
     def _vector(self, slot: int) -> tuple[int, int]:
         at = self._find(slot)
@@ -203,14 +212,16 @@ class _Claims:
     def add_entries(self, table: _Table, slot: int) -> None:
         self._add_text(table.vector_length(slot) * 8)
         for entry in table.tables(slot):
-            self._add_text(entry.vector_length(0) + entry.vector_length(1))
+            self._add_text(entry.text_bytes(0) + entry.text_bytes(1))
 
     def _add_field(self, field: _Table) -> None:
-        self._add_text(field.vector_length(0))
+        self._add_text(field.text_bytes(0))
         self.add_entries(field, 6)
         kind, details = field.number(2, "<B"), field.table(3)
-        if details is not None and kind in (_TIMESTAMP, _UNION):
-            self._add_text(details.vector_length(1))
+        if details is not None and kind == _TIMESTAMP:
+            self._add_text(details.text_bytes(1))
+        elif details is not None and kind == _UNION:
+            self._add_text(4 * details.vector_length(1))
 
     def _add_text(self, size: int) -> None:
         self._text_left -= size

@@ -82,6 +82,14 @@ def test_one_field_cannot_be_claimed_many_times() -> None:
         check_schema_message(point_all_at(content, 1, 5, item=0))
 
 
+@pytest.mark.parametrize("text", [b"column", b"entry", b"Berlin"])
+def test_texts_are_utf8(text: bytes) -> None:
+    zoned = pa.timestamp("us", "Europe/Berlin")
+    content = bytes(message_of(pa.schema([("column", zoned)], metadata={"entry": "entry"})))
+    with pytest.raises(MessageError, match="not UTF-8"):
+        check_schema_message(content.replace(text, b"\x80" + text[1:]))
+
+
 @pytest.mark.parametrize("size", [0, 3, 7, 8, 20, 60])
 def test_what_is_cut_off_is_refused(size: int) -> None:
     with pytest.raises(MessageError):
