@@ -83,7 +83,6 @@ _DAMAGE: tuple[Rule, ...] = (
 )
 
 _RULES: tuple[Rule, ...] = (
-    *_DAMAGE,
     _rule(
         r"No field named (?P<name>\S+?)\.(?: Valid fields are (?P<known>[^.]*)\.)?"
         r"(?P<hint> Did you mean '[^']*'\?)?(?:[.,]|$|\s)",
@@ -119,6 +118,7 @@ _RULES: tuple[Rule, ...] = (
         r"(?:Retryable commit conflict|Too many concurrent writers|commit conflict|Incompatible transaction)",
         lambda _: ConcurrentModificationError("Other writers changed the same rows at the same time; try again."),
     ),
+    *_DAMAGE,
     _rule(
         r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error"
         r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|(?:^|: )Execution error: |Failed to coerce types"
