@@ -91,7 +91,9 @@ class History:
     def repair(self, table: Table, version: Version) -> bool:
         """Recover or give up a version that could not be read; false when its manifest is not what is wrong."""
         folder = self._places.folder(table.location)
-        if not table.managed or examine(folder, version).version is not None or not self._ownership.may_write():
+        if not table.managed or examine(folder, version).version is not None:
+            return False
+        if not self._ownership.may_write(table.location):
             return False
         with self._database.exclusive(f"healing-{table.id}"):
             heal(self._database, folder, version)
@@ -229,14 +231,14 @@ class History:
         if newest is None or not newest.pending:
             return newest
         folder = self._places.folder(table.location)
-        if self._ownership.may_write():
+        if self._ownership.may_write(table.location):
             return finish(self._database, folder, newest) or self._recorded(table, branch)
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         return next((row for row in reversed(rows) if not row.pending or not self._is_gone(folder, row)), None)
 
     def _finish(self, folder: Folder, row: Version) -> Version | None:
         """Finish a version whose commit was cut short; where this catalog may not write, only if it is in place."""
-        if self._ownership.may_write():
+        if self._ownership.may_write(folder.location):
             return finish(self._database, folder, row)
         return None if self._is_gone(folder, row) else row
 

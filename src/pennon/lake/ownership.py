@@ -21,6 +21,7 @@ from pennon.catalog.identity import Identity
 from pennon.core.identifiers import format_identifier
 from pennon.lake.folder import is_storage_failure
 from pennon.lake.history import stored_versions
+from pennon.lake.read_only import refuse
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
@@ -84,10 +85,12 @@ class Ownership:
             self._checked_at = time.monotonic()
         return self.refusal
 
-    def may_write(self) -> bool:
-        """Tell whether the root bears this catalog's mark, where a reader would finish or withdraw a commit."""
+    def may_write(self, location: str | None = None) -> bool:
+        """Tell whether a reader may finish or withdraw a commit: in the root, or of a table at a location."""
         try:
             self.require()
+            if location is not None:
+                self._check_place(location)
         except (PermissionDeniedError, ServiceUnavailableError):
             return False
         return True
@@ -113,11 +116,7 @@ class Ownership:
 
     def _check_place(self, location: str) -> None:
         if not self._places.holds(location):
-            raise PermissionDeniedError(
-                "The table lies outside the storage root, so it is not written: its catalog may be a copy. Allow its "
-                "prefix in the setting 'allowed_locations', or, if its files were copied or moved with the root, run "
-                "`pennon doctor --adopt`."
-            )
+            refuse()
 
     def require_table(self, table: Table) -> None:
         """Refuse a write to a table that is not this catalog's to write."""

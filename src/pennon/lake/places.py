@@ -14,6 +14,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 from pennon.core.identifiers import Identifier
 from pennon.lake.layout import TABLE_SUFFIX
 from pennon.lake.local import LocalFolder
+from pennon.lake.read_only import ReadOnlyFolder
 
 if TYPE_CHECKING:
     from pennon.lake.folder import Folder
@@ -146,8 +147,8 @@ class Places:
         Takes some 20 µs, so it is done whenever a table is opened. Links to single files are refused when a commit
         names them; whoever can write to the root may still put one in a file's place afterwards.
         """
-        if "://" in location:
-            return
+        if "://" in location or not self.holds(location):
+            return  # a table that is recorded elsewhere is only read, where it is
         folder = self.folder(location)
         linked = [f"{location}/{name}" for name in _LANCE_FOLDERS if folder.is_link(name)]
         if any(self.real_location(place) is None for place in [location, *linked]):
@@ -185,7 +186,8 @@ class Places:
         return real
 
     def _open_folder(self, location: str) -> Folder:
-        return open_folder(location, self.options, durable=self._durable_writes)
+        folder = open_folder(location, self.options, durable=self._durable_writes)
+        return folder if location == self.root_location or self.holds(location) else ReadOnlyFolder(folder)
 
 
 def check_address(address: str) -> None:

@@ -192,10 +192,13 @@ def test_a_copy_of_a_lake_of_the_release_before_writes_once_it_is_adopted(home: 
     older(home)
     shutil.copytree(home.root, tmp_path / "copy", symlinks=True)
     copy = Lake(tmp_path / "copy")
+    assert copy("CountTableRows", "teas").count == 10
     with pytest.raises(PermissionDeniedError, match="outside the storage root"):
         copy("DropTable", "teas")
     with pytest.raises(PermissionDeniedError, match="outside the storage root"):
         copy.commit("teas", copy.stage("teas"))
+    with pytest.raises(PermissionDeniedError, match="outside the storage root"):
+        copy("CreateTableTag", "teas", tag="mine", version=1)
     adoption = copy.ns.house.ownership.adopt()
     assert (sorted(adoption.relocated), adoption.outside) == (["again", "teas"], [])
     write_everywhere(copy)
