@@ -144,12 +144,12 @@ class Settings(BaseSettings):
         None, ge=1, description="Largest Arrow body of a request in bytes; none by default."
     )
     max_batch_bytes: int = Field(
-        512 * 1024 * 1024,
+        1024 * 1024 * 1024,
         ge=1024 * 1024,
         description="Largest batch of an Arrow body in bytes, with its dictionaries and once it is decompressed.",
     )
     batch_memory_bytes: int = Field(
-        1024 * 1024 * 1024,
+        2 * 1024 * 1024 * 1024,
         ge=1024 * 1024,
         description="Memory in bytes that the batches of all Arrow bodies may take in one process; beyond it, uploads "
         "wait.",
