@@ -157,7 +157,7 @@ def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> 
     plan = str(spark.sql(f"EXPLAIN EXTENDED {statement.text}").collect()[0][0])
     lines = plan.split("\n")
     if _SECTION not in lines or _SECTION_END not in lines:
-        told = next((line for line in lines if "[" in line and "SQLSTATE" in line), plan.strip())
+        told = plan.partition(_SECTION)[2].strip() or plan.strip()
         raise InvalidInputError(f"Spark cannot run the query: {told[:500]}")
     _check_functions(spark, set(statement.calls()))
     for name, rest in _lines(lines, sources):
