@@ -100,13 +100,13 @@ def start_statement(
     def frame() -> Any:
         # Of its own: statements of several views name their sources alike.
         spark: Any = session.spark.newSession()
+        accept_pandas()
         restrict(spark)
         for source in plan.reads:
             _show(spark, plan, source, options)
         statement = checked_statement(plan.definition.sql or "")
         check_statement(spark, statement, [read.source.name for read in plan.reads])
         result = spark.sql(statement.text)
-        accept_pandas()
         return result.mapInArrow(write(tuple(result.columns)), ANSWERS)
 
     return run_frame(session, frame, group=group)

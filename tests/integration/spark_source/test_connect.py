@@ -41,10 +41,10 @@ def test_tables_are_read_queried_and_written(shop: Shop, connect_server: Connect
 
 
 def test_plan_of_a_view_is_checked_before_it_runs(connect_server: ConnectServer, tmp_path: Path) -> None:
+    accept_pandas()  # the first import warns
     from pyspark.errors import AnalysisException
     from pyspark.sql.connect.session import SparkSession
 
-    accept_pandas()
     remote: Any = SparkSession.builder.remote(connect_server.url).create()
     try:
         restrict(remote)
