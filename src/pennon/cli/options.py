@@ -31,6 +31,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Requests": (
         *("threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "body_memory_bytes"),
         *("max_upload_bytes", "max_batch_bytes", "batch_memory_bytes"),
+        *("max_expression_bytes", "max_expression_literals"),
+        *("query_processes", "query_process_memory_bytes", "query_process_seconds"),
         *("stream_buffer_bytes", "group_append_bytes", "idempotency_hours", "transaction_days"),
     ),
     "Caches": (
@@ -49,6 +51,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "cluster_seconds",
         "environment_folder",
         "environment_bytes",
+        "package_indexes",
         "worker_warm",
     ),
     "Log": ("log_level", "log_format", "recorded_headers"),
