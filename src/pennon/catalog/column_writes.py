@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pennon.catalog.database import Connection
 
-#: Records kept for each branch. What was known before the oldest of so many records is not relied on any more.
+#: Records kept for each branch. Of what was written before the oldest of so many records, nothing is known any more.
 MOST_KEPT = 512
 
 
@@ -34,14 +34,6 @@ def save(connection: Connection, table_id: str, branch: str, version: int, state
         branch,
         MOST_KEPT,
     )
-
-
-def of_table(connection: Connection, table_id: str) -> list[tuple[str, int, bytes]]:
-    """Return the records of all branches of a table, oldest first: branch, version, and what was written."""
-    rows = connection.all(
-        "SELECT branch, version, state FROM column_writes WHERE table_id = ? ORDER BY version", table_id
-    )
-    return [(row[0], int(row[1]), bytes(row[2])) for row in rows]
 
 
 def of_branch(connection: Connection, table_id: str, branch: str, since: int) -> list[tuple[int, bytes]]:

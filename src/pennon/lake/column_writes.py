@@ -1,8 +1,9 @@
 """Which columns of which fragments a commit wrote in place.
 
 Lance marks the rows of such a commit as written if it merges or replaces columns, and leaves them unmarked if it is an
-update by columns. A compaction then erases the traces of either. So the commit authority, which sees the manifest of
-every commit and of the version before it, compares their data files and records the difference.
+update by columns. A compaction then erases the traces of either. So the data files of each version are compared with
+those of the version before it: by the commit authority, which records the difference, and for tables that Pennon does
+not manage by whoever needs to know, as long as the manifests are there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pennon.catalog.column_writes import MOST_KEPT
 from pennon.lake.manifest import Manifest, read_fragments
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MARKING = frozenset({"merge", "data_replacement"})
 
 @dataclass(frozen=True)
 class ColumnWrite:
-    """What one version wrote to fragments that the version before it had, too; nothing stands for a restore."""
+    """What one version wrote to fragments that the version before it had, too; no field at all stands for a restore."""
 
     version: int
     #: Whether Lance marked all rows of these fragments as written at this version.
@@ -39,9 +39,18 @@ class ColumnWrite:
     fields: Mapping[int, frozenset[int]]
     #: How many rows of each of the fragments were deleted then.
     deleted: Mapping[int, int] = field(default_factory=dict)
+    #: Whether this version, or one before it, may have written any field of any fragment: it could not be compared.
+    anything: bool = False
+
+    @classmethod
+    def unknown(cls, version: int) -> ColumnWrite:
+        """Return that nobody knows what was written up to a version."""
+        return cls(version, marks_rows=False, fields={}, anything=True)
 
     def encode(self) -> bytes:
         """Return it as the catalog stores it; fragments with the same fields together."""
+        if self.anything:
+            return zlib.compress(json.dumps([self.marks_rows, None]).encode())
         groups: dict[frozenset[int], list[tuple[int, int]]] = {}
         for fragment_id, fields in self.fields.items():
             groups.setdefault(fields, []).append((fragment_id, self.deleted.get(fragment_id, 0)))
@@ -52,6 +61,8 @@ class ColumnWrite:
     def decode(cls, version: int, state: bytes) -> ColumnWrite:
         """Return what the catalog stored."""
         marks_rows, groups = json.loads(zlib.decompress(state))
+        if groups is None:
+            return cls.unknown(version)
         fields: dict[int, frozenset[int]] = {}
         deleted: dict[int, int] = {}
         for written, fragments in groups:
@@ -61,12 +72,16 @@ class ColumnWrite:
         return cls(version, marks_rows, fields, deleted)
 
 
-def find_column_write(content: bytes, before: Manifest, version: int, operation: str | None) -> ColumnWrite | None:
+def find_column_write(
+    content: bytes, before: Manifest | None, version: int, operation: str | None
+) -> ColumnWrite | None:
     """Return what the manifest of a version writes in place to fragments of the version before it; None if nothing."""
     if operation in _WRITE_NO_COLUMN:
         return None
     if operation == "restore":
         return ColumnWrite(version, marks_rows=False, fields={})
+    if before is None:
+        return ColumnWrite.unknown(version)
     fields: dict[int, frozenset[int]] = {}
     deleted: dict[int, int] = {}
     for fragment in read_fragments(content):
@@ -77,11 +92,6 @@ def find_column_write(content: bytes, before: Manifest, version: int, operation:
             fields[fragment.id] = frozenset(number for file in new for number in file.fields if number >= 0)
             deleted[fragment.id] = fragment.deletion_file.num_deleted_rows
     return ColumnWrite(version, operation in _MARKING, fields, deleted) if fields else None
-
-
-def _first_reliable(writes: list[ColumnWrite]) -> int:
-    """Return the version from which on all writes are recorded: the oldest record if older ones were deleted."""
-    return writes[0].version if len(writes) >= MOST_KEPT else 0
 
 
 def after_writes(
@@ -96,13 +106,13 @@ def after_writes(
     """
     known = {fragment_id for fragment_id, _ in fills}
     restored = 0
-    found = [(fragment_id, fill.stale_before(_first_reliable(writes))) for fragment_id, fill in fills]
+    found = fills
     for write in writes:
         if not write.fields:
             restored = write.version
         touched = {fragment_id for fragment_id, fields in write.fields.items() if leaves & fields}
         # Rows may have moved to a fragment of which nothing is known, and been written there.
-        is_anywhere = not touched <= known
+        is_anywhere = write.anything or not touched <= known
         found = [
             (
                 fragment_id,

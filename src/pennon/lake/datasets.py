@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
     from pennon.lake.authority import CommitAuthority
+    from pennon.lake.column_writes import ColumnWrite
     from pennon.lake.history import History
     from pennon.lake.places import Places
 
@@ -132,6 +133,10 @@ class Datasets:
     def manifest_tag(self, table: Table, branch: str, version: int | None) -> str | None:
         """Return what tells the manifest of a version, by default the newest, from another one of the same number."""
         return _content(self._find(table, branch, version))
+
+    def column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
+        """Return what the versions of a branch after one and up to another wrote in place, oldest first."""
+        return self._history.column_writes(table, branch, since, until)
 
     def _find(self, table: Table, branch: str, version: int | None) -> Version:
         return self._history.find(table, branch, version) if version is not None else self.newest(table, branch)

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pennon.catalog import column_fills, column_writes
+from pennon.catalog import column_fills
 from pennon.catalog.column_fills import Fill
-from pennon.lake.column_writes import ColumnWrite, after_writes
+from pennon.lake.column_writes import after_writes
 from pennon.lake.file_signatures import input_signature, signature
 from pennon.lake.history import stored_manifest
 from pennon.lake.problems import typed_errors
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.lake.feature_columns import FeatureColumn
+    from pennon.lake.history import History
     from pennon.lake.places import Places
 
 #: Stands for the row id of a deleted row.
@@ -206,9 +207,10 @@ class FragmentState:
 class Ledger:
     """Reads and writes what is known of feature columns."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, places: Places, history: History) -> None:
         self._database = database
         self._places = places
+        self._history = history
 
     def manifest_tag(self, table: Table, branch: str, version: int) -> str:
         """Return the tag of a version's manifest, where Pennon does not manage the table; empty where it does."""
@@ -272,23 +274,27 @@ class Ledger:
         self, dataset: Any, table: Table, branch: str, column: FeatureColumn, known: list[Fill]
     ) -> list[tuple[int, FragmentFill]]:
         """Return what a branch knows of its fragments, after what those it comes from knew of theirs when it began."""
-        recorded = self._database.read(lambda connection: column_writes.of_table(connection, table.id))
 
         def known_to(name: str, until: int) -> list[tuple[int, FragmentFill]]:
             fills = [(fill.fragment_id, FragmentFill.decode(fill.state)) for fill in known if fill.branch == name]
             return [(fragment_id, fill.until(until)) for fragment_id, fill in fills]
 
-        def written_on(name: str, until: int) -> list[ColumnWrite]:
-            own = [(number, state) for on, number, state in recorded if on == name and number <= until]
-            return [ColumnWrite.decode(number, state) for number, state in own]
-
         until = dataset.version
-        found, writes = known_to(branch, until), written_on(branch, until)
+        parts: list[tuple[str, int, int]] = []  # of the history: a branch, and after and up to which versions
         with typed_errors():
             branches = dataset.branches.list() if branch else {}
         while branch in branches:
-            until, branch = min(until, branches[branch]["parent_version"]), branches[branch]["parent_branch"] or ""
-            found, writes = [*known_to(branch, until), *found], [*written_on(branch, until), *writes]
+            began = branches[branch]["parent_version"]
+            parts.insert(0, (branch, began, until))
+            until, branch = min(until, began), branches[branch]["parent_branch"] or ""
+        parts.insert(0, (branch, 0, until))
+        found = [each for name, _, until in parts for each in known_to(name, until)]
+        oldest = min((segment.valid_at for _, fill in found for segment in fill.segments), default=dataset.version)
+        writes = [
+            write
+            for name, began, until in parts
+            for write in self._history.column_writes(table, name, max(oldest, began), until)
+        ]
         return after_writes(found, writes, column.input_leaves | column.output.leaves)
 
 

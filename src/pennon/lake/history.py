@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from cachetools import LRUCache
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
 
 from pennon.catalog import StillReferencedError, column_writes, tables, versions
@@ -12,6 +14,7 @@ from pennon.catalog.versions import MAIN, Version
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
 from pennon.lake import refs
+from pennon.lake.column_writes import ColumnWrite
 from pennon.lake.healing import examine, finish, heal
 from pennon.lake.layout import manifest_name, parse_manifest_name, versions_folder
 from pennon.lake.manifest import BadManifestError, Manifest, parse_manifest
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
-    from pennon.lake.column_writes import ColumnWrite
     from pennon.lake.folder import Folder, StoredFile
     from pennon.lake.ownership import Ownership
     from pennon.lake.places import Places
+
+#: Comparisons of versions that are kept, each of a few hundred bytes in most cases.
+_MOST_COMPARED = 4096
 
 
 class History:
@@ -36,6 +41,9 @@ class History:
         self._database = database
         self._places = places
         self._ownership = ownership
+        self._lock = Lock()
+        #: What versions of tables that Pennon does not manage wrote in place.
+        self._compared: LRUCache[tuple[str, str, int, str | None], ColumnWrite | None] = LRUCache(_MOST_COMPARED)
 
     def latest(self, table: Table, branch: str) -> Version | None:
         """Return the newest version of a branch; none for a table without data."""
@@ -195,14 +203,53 @@ class History:
         )
         return version, self._column_write(folder, branch, content, manifest)
 
+    def column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
+        """Return what the versions of a branch after ``since`` and up to ``until`` wrote in place, oldest first.
+
+        Where that is not known of all of them, the first one says so.
+        """
+        if not table.managed:
+            return self._stored_column_writes(table, branch, since, until)
+        recorded = self._database.read(lambda c: column_writes.of_branch(c, table.id, branch, since))
+        writes = [ColumnWrite.decode(number, state) for number, state in recorded if number <= until]
+        if len(recorded) < column_writes.MOST_KEPT:
+            return writes
+        return [ColumnWrite.unknown(recorded[0][0]), *writes]
+
+    def _stored_column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
+        """Compare the versions on storage one by one; those of which there is no manifest may have written anything."""
+        folder = self._places.folder(table.location)
+        stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+        oldest = until - column_writes.MOST_KEPT + 1
+        looked_for = range(max(since + 1, oldest - 1), until + 1)
+        unknown = max((number for number in looked_for if number < oldest or number not in stored), default=since)
+        compared = [self._stored_column_write(folder, stored[number]) for number in range(unknown + 1, until + 1)]
+        found = [write for write in compared if write is not None]
+        return [ColumnWrite.unknown(unknown), *found] if unknown > since else found
+
+    def _stored_column_write(self, folder: Folder, version: Version) -> ColumnWrite | None:
+        """Return what a version on storage wrote in place; a manifest never changes, so it is read once."""
+        key = (version.table_id, version.branch, version.version, version.e_tag)
+        with self._lock:
+            if version.e_tag is not None and key in self._compared:
+                return self._compared[key]
+        try:
+            content = folder.read(f"{versions_folder(version.branch)}/{version.manifest}")
+            found = self._column_write(folder, version.branch, content, parse_manifest(content))
+        except (FileNotFoundError, BadManifestError):
+            return ColumnWrite.unknown(version.version)
+        with self._lock:
+            self._compared[key] = found
+        return found
+
     def _column_write(self, folder: Folder, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
-        """Return what an adopted version wrote in place, as long as the version before it is there to compare with."""
+        """Return what a version wrote in place; anything, where the version before it is not there to compare with."""
         try:
             stored = stored_manifest(folder, branch, manifest.version - 1)
             before = parse_manifest(folder.read(stored.path)) if stored is not None else None
         except (FileNotFoundError, BadManifestError):
-            return None
-        return column_write_of(folder, branch, content, manifest, before) if before is not None else None
+            before = None
+        return column_write_of(folder, branch, content, manifest, before)
 
     def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
         newest = self._database.look_up(versions.latest, table.id, branch)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import TableNotFoundError
 
 from pennon.catalog import column_writes, versions
+from pennon.lake.column_writes import ColumnWrite
 from pennon.lake.layout import versions_folder
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def publish(database: Database, folder: Folder, version: Version, content: bytes
 def settle(connection: Connection, version: Version, settled: Version) -> None:
     """Record a version as it stands at its final place; what a writer that lost the place wrote is not there."""
     versions.settle(connection, settled)
-    if settled.digest != version.digest:
-        column_writes.delete(connection, version.table_id, version.branch, version.version)
+    is_recorded = versions.find(connection, version.table_id, version.branch, version.version) is not None
+    if settled.digest != version.digest and is_recorded:  # nobody compared the one that is there with the one before it
+        unknown = ColumnWrite.unknown(version.version).encode()
+        column_writes.save(connection, version.table_id, version.branch, version.version, unknown)
 
 
 def _check_kept(database: Database, folder: Folder, version: Version, final: str) -> None:

@@ -226,14 +226,14 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
 
 
 def column_write_of(
-    folder: Folder, branch: str, content: bytes, manifest: Manifest, before: Manifest
+    folder: Folder, branch: str, content: bytes, manifest: Manifest, before: Manifest | None
 ) -> ColumnWrite | None:
-    """Return what a manifest writes in place to the version before it; None if nothing.
+    """Return what a manifest writes in place to the version before it, if that is known; None if nothing.
 
     Its transaction is not read where all new files are of new fragments, as those of an append are.
     """
-    new = manifest.data_files.keys() - before.data_files.keys()
-    if new and before.fragment_ids.isdisjoint(manifest.data_files[name] for name in new):
+    new = manifest.data_files.keys() - before.data_files.keys() if before is not None else ()
+    if before is not None and new and before.fragment_ids.isdisjoint(manifest.data_files[name] for name in new):
         return None
     return find_column_write(content, before, manifest.version, operation_of(folder, branch, manifest))
 

@@ -165,7 +165,7 @@ def build_house(settings: Settings) -> House:
             settings.max_batch_bytes, settings.max_upload_bytes, MemoryBudget(settings.batch_memory_bytes)
         ),
         queue=Queue(database, attempts=settings.job_attempts),
-        ledger=Ledger(database, places),
+        ledger=Ledger(database, places, history),
         roster=Roster(database, settings.job_lease_seconds),
         query_pool=QueryPool(settings),
     )

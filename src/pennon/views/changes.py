@@ -84,7 +84,11 @@ def new_columns(old: Any, new: Any) -> list[str]:
 
 
 def compare(
-    old: Any, new: Any, columns: Sequence[str], folder: Folder | None = None, writes: Iterable[ColumnWrite] = ()
+    old: Any,
+    new: Any,
+    columns: Sequence[str],
+    folder: Folder | None = None,
+    writes: Callable[[], Iterable[ColumnWrite]] = tuple,
 ) -> Changes:
     """Return how the rows of a table, as far as these columns tell, differ between two of its versions.
 
@@ -93,7 +97,7 @@ def compare(
         new: The newer version.
         columns: The columns to compare.
         folder: The table's folder. With it, deleted rows are read from small files instead of from all row ids.
-        writes: The column writes that were recorded for the table.
+        writes: Returns what the versions after the older one wrote in place.
     """
     if old.version == new.version:
         return Changes()
@@ -108,10 +112,12 @@ def compare(
 
     def unmarked_fragments() -> frozenset[int] | None:
         found = _unmarked_fragments(before, after, rewritten=any(rewritten))
-        recorded = [each for each in writes if old.version < each.version <= new.version and not each.marks_rows]
-        written = {number for each in recorded for number, fields in each.fields.items() if after.read & fields}
+        unmarked = [each for each in writes() if not each.marks_rows]
+        written = {number for each in unmarked for number, fields in each.fields.items() if after.read & fields}
+        if found is None or any(each.anything for each in unmarked):
+            return None
         # Rows of a fragment that is gone may be anywhere by now.
-        return found | written if found is not None and written <= after.fragments.keys() else None
+        return found | written if written <= after.fragments.keys() else None
 
     return _match(before.candidates(), after.candidates(), unmarked_fragments)
 

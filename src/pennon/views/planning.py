@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lance_namespace.errors import (
@@ -13,10 +14,9 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from pennon.catalog import column_writes, tables, views
+from pennon.catalog import tables, views
 from pennon.catalog.views import View, Watermark
 from pennon.core.identifiers import format_identifier
-from pennon.lake.column_writes import ColumnWrite
 from pennon.views.changes import Changes, NotComparableError, compare, field_ids, new_columns
 from pennon.views.definition import Definition, Source
 from pennon.views.freshness import was_remade
@@ -199,7 +199,7 @@ class Planner:
                 return "rebuild", reason, none
             try:
                 folder = self._tools.places.folder(read.table.location)
-                writes = self._column_writes(read.table, known)
+                writes = partial(self._tools.datasets.column_writes, read.table, "", known, read.dataset.version)
                 changes = compare(old, read.dataset, read.source.columns, folder, writes)
             except NotComparableError as error:
                 reason = definition.rebuild_reason or f"{read.name!r} cannot be compared row by row: {error}."
@@ -213,13 +213,6 @@ class Planner:
         if before.trimmed_to is not None:
             return "rebuild", "The view does not have all of its rows, so that it cannot follow changes.", none
         return "incremental", "Each row of the view comes from one row of its source.", found
-
-    def _column_writes(self, table: Table, since: int) -> list[ColumnWrite]:
-        """Return what is recorded of commits that wrote columns in place after a version."""
-        recorded = self._tools.database.read(
-            lambda connection: column_writes.of_branch(connection, table.id, "", since)
-        )
-        return [ColumnWrite.decode(version, state) for version, state in recorded]
 
     def _old(self, read: Read, version: int) -> Any:
         try:

@@ -82,7 +82,13 @@ def test_all_of_it_goes_with_the_table(database: Database) -> None:
 
 def test_records_of_column_writes_are_bounded_and_end_with_their_branch(database: Database) -> None:
     def read() -> list[tuple[str, int, bytes]]:
-        return database.read(lambda connection: column_writes.of_table(connection, "t1"))
+        return database.read(
+            lambda connection: [
+                (branch, *record)
+                for branch in ("dev", "")
+                for record in column_writes.of_branch(connection, "t1", branch, -1)
+            ]
+        )
 
     def save_all(connection: Connection) -> None:
         for version in range(column_writes.MOST_KEPT + 3):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import lance
 import lance_namespace as ln
 import lancedb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from pennon.namespace.view_models import DescribeViewRequest
@@ -72,3 +74,26 @@ def test_views_follow_a_table_that_was_made_again(lab: Lab, appends: int) -> Non
     check(lab, name)
     lab.append(name, batch(40, 2, 1))
     assert lab.refresh(f"{name}_query").result["mode"] == "incremental"
+
+
+def test_views_follow_a_column_that_was_written_in_place_after_a_compaction(lab: Lab) -> None:
+    """Of a table that Pennon does not manage, nothing is recorded, and the operation does not name the column."""
+    name = f"found{next(_names)}"
+    make(lab, name, 0, appends=2)
+    location = lab.namespace.find_table((name,)).location
+    lab.view(f"{name}_query", {"source": name, "columns": {"id": "id", "b": "a * 2", "k": "k"}, "where": "a % 3 != 0"})
+    lab.view(f"{name}_spark", TOTAL.format(name))
+    for kind in ("query", "spark"):
+        lab.refresh(f"{name}_{kind}")
+    lance.dataset(location).optimize.compact_files()
+    dataset = lance.dataset(location)
+    (fragment,) = dataset.get_fragments()
+    rows = fragment.to_table(columns=["id", "a"])
+    changed = rows.set_column(1, "a", pc.add(rows["a"], 1))
+    metadata, _ = fragment.update_columns(changed, left_on="id", right_on="id")
+    operation = lance.LanceOperation.Update(updated_fragments=[metadata])
+    lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+    for kind in ("query", "spark"):
+        assert state_of(lab, f"{name}_{kind}").state == "stale"
+        lab.refresh(f"{name}_{kind}")
+    check(lab, name)
