@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Stands for the row id of a deleted row.
 NO_ROW = -1
+#: Ends the signature of a record that tells of the rows that a fragment has left: no fragment is found by it.
+_ROWS_LEFT = "-left"
 
 
 class Status(IntEnum):
@@ -250,22 +252,46 @@ class Ledger:
     def confirm(
         self, dataset: Any, table: Table, branch: str, column: FeatureColumn, states: list[FragmentState]
     ) -> None:
-        """Record what was found out about rows that moved, so that it need not be found out again."""
+        """Record what was found out about rows that moved, so that it need not be found out again.
+
+        And which rows are left in fragments that have lost some: these are as they were computed, whatever commits have
+        marked them as written since.
+        """
         # Not where rows went stale: branches that began before would hear of it, and the next commit tells it anyway.
-        moved = [state for state in states if state.moved and state.fill.segments and not state.fill.has_stale]
-        if not moved:
+        found = [state for state in states if state.moved and state.fill.segments and not state.fill.has_stale]
+        if dataset.has_stable_row_ids:
+            found += self._rows_left(dataset, table, column, [state for state in states if _has_lost_rows(state)])
+        if not found:
             return
 
         tag = self.manifest_tag(table, branch, dataset.version)
 
         def work(connection: Connection) -> None:
-            for state in moved:
+            for state in found:
                 inputs = input_signature(dataset.get_fragment(state.fragment_id).metadata, column)
                 fill = replace(state.fill.confirmed_at(dataset.version), inputs=inputs, manifest=tag)
                 place = (branch, state.fragment_id, dataset.version)
                 column_fills.save(connection, Fill(table.id, column.output.key, state.signature, *place, fill.encode()))
 
         self._database.write(work)
+
+    def _rows_left(
+        self, dataset: Any, table: Table, column: FeatureColumn, states: list[FragmentState]
+    ) -> list[FragmentState]:
+        """Return what is known of fragments without the rows that they have lost, unless it was recorded before.
+
+        It is recorded beside what is known of all their rows: a restore brings back those that were deleted, and those
+        that an update moved are recognised by it.
+        """
+        known = {fill.signature: fill.state for fill in self._known(table, column)} if states else {}
+        found = []
+        for state in states:
+            key = f"{state.signature}{_ROWS_LEFT}"
+            if key not in known or FragmentFill.decode(known[key]).deleted != state.deleted:
+                row_ids, _ = read_row_versions(dataset, state.fragment_id)
+                fill = replace(state.fill, row_ids=as_spans(runs_of(row_ids)))
+                found.append(replace(state, signature=key, fill=fill))
+        return found
 
     def _known(self, table: Table, column: FeatureColumn) -> list[Fill]:
         return self._database.read(lambda connection: column_fills.of_column(connection, table.id, column.output.key))
@@ -313,6 +339,11 @@ def _carry_over(
         ]
         if sources:
             state.fill, state.moved = _Former(sources).fill_of(row_ids, written_at), True
+
+
+def _has_lost_rows(state: FragmentState) -> bool:
+    """Tell whether rows were deleted, or moved by an update, since what is known of a fragment was recorded."""
+    return not state.moved and bool(state.fill.segments) and state.deleted != state.fill.deleted
 
 
 def read_row_versions(dataset: Any, fragment_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -380,6 +380,26 @@ def test_a_plain_column_and_a_compaction_make_nothing_stale(new_sheet: NewSheet,
     check(sheet)
 
 
+def test_a_plain_column_makes_nothing_stale_beside_rows_that_left_and_were_looked_at(
+    new_sheet: NewSheet, log: CallLog
+) -> None:
+    sheet = filled(new_sheet, log)
+    sheet.table.delete("id = 2")
+    sheet.update("id = 3", 7)  # which leaves the fragment
+    sheet.table.add_columns({"w": "x + 1"})
+    sheet.update("id = 4", 8)
+    assert sheet.fill(where="id = 3") == [3]
+    sheet.compact()
+    assert sheet.state() == (28, 0, 1, 0)
+    assert sheet.fill() == [4]
+    check(sheet)
+    sheet.update("id = 5", 9)
+    assert sheet.fill() == [5]
+    sheet.table.add_columns({"v": "x + 1"})
+    sheet.compact()
+    check(sheet)
+
+
 def test_inputs_that_are_written_in_place_make_values_stale(new_sheet: NewSheet, log: CallLog) -> None:
     sheet = filled(new_sheet, log)
     update_in_place(sheet)
