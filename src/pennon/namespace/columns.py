@@ -276,7 +276,13 @@ def _rebindings(
     before = text_map(find_field(dataset.schema, entry.path).metadata)
     changes = {entry.path: _rebinding(folder, column, before)}
     outputs = _stated_outputs(folder, changes[entry.path])
-    if not before.get(STRUCT_FIELD_KEY) or (outputs is not None and len(outputs) == 1):
+    takes_all = not before.get(STRUCT_FIELD_KEY)
+    if takes_all and len(outputs or ()) > 1 and not pa.types.is_struct(find_field(dataset.schema, entry.path).type):
+        raise InvalidInputError(
+            f"The new function of {own!r} has several outputs ({', '.join(outputs or ())}), and the column takes none "
+            "of them. Give it a function with one output, or add a column for each output and drop this one."
+        )
+    if takes_all or (outputs is not None and len(outputs) == 1):
         return changes
     siblings = sibling_outputs(dataset, own, before)
     moving = [each for each in siblings if each.path == own or each.path not in named]

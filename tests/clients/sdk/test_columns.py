@@ -115,6 +115,8 @@ def test_columns_of_one_function_get_another_one_together(table: Table) -> None:
     assert (first["virtual_column.struct_field"], second["virtual_column.struct_field"]) == ("lang", "score")
     table.alter_columns({"path": "lang", "function": pennon.udf(version="3", data_type=pa.string())(lambda text: "de")})
     assert metadata(table, "certainty") == second
+    with pytest.raises(InvalidInputError, match=r"several outputs \(lang, score\), and the column takes none"):
+        table.alter_columns({"path": "lang", "function": other})
 
 
 def test_expressions_computed_columns_and_functions_are_added_together(table: Table) -> None:
