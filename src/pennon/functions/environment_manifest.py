@@ -170,7 +170,7 @@ def _check_wheel_url(url: str, allowed: Sequence[str]) -> None:
     if allowed and not any(_is_below(parts, _http_parts(index)) for index in allowed):
         raise ManifestError(
             f"The wheel {url!r} is not below a package index that this server allows (setting 'package_indexes'): "
-            f"{', '.join(allowed)}. Name the package in 'pip' instead."
+            f"{_shown(allowed)}. Name the package in 'pip' instead."
         )
 
 
@@ -191,9 +191,15 @@ def _http_parts(url: str) -> SplitResult:
     return parts
 
 
+def _shown(indexes: Sequence[str]) -> str:
+    """Return URLs of indexes without the credentials that the settings may have in them."""
+    parts = [urlsplit(index) for index in indexes]
+    return ", ".join(part._replace(netloc=part.netloc.rpartition("@")[2]).geturl() for part in parts)
+
+
 def _is_below(parts: SplitResult, index: SplitResult) -> bool:
     path = unquote(parts.path)
-    same_host = (parts.scheme, parts.netloc.lower()) == (index.scheme, index.netloc.lower())
+    same_host = (parts.scheme, parts.hostname, parts.port) == (index.scheme, index.hostname, index.port)
     folder = unquote(index.path).rstrip("/") + "/"
     return same_host and path.startswith(folder) and ".." not in path.split("/")
 
@@ -215,7 +221,7 @@ def _index(entry: object, allowed: Sequence[str]) -> str:
     if allowed and url.rstrip("/") not in {known.rstrip("/") for known in allowed}:
         raise ManifestError(
             f"The package index {url!r} is not one that this server allows (setting 'package_indexes'): "
-            f"{', '.join(allowed)}."
+            f"{_shown(allowed)}."
         )
     return url
 

@@ -209,6 +209,29 @@ def test_with_configured_indexes_there_are_no_others(
             Environment.parse(json.dumps(manifest), configured_indexes=allowed)
 
 
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"pip_extra_index_urls": ["https://pypi.org/simple"]},
+        {"pip": ["https://example.com/tea-1-py3-none-any.whl"]},
+        {"pip": ["tea @ https://reader:secret@example.com/tea-1-py3-none-any.whl"]},
+    ],
+)
+def test_credentials_of_configured_indexes_are_not_shown(manifest: dict[str, list[str]]) -> None:
+    with pytest.raises(ManifestError, match=r"https://packages\.example\.com:8443/simple/") as refused:
+        Environment.parse(
+            json.dumps(manifest), configured_indexes=["https://operator:hidden@packages.example.com:8443/simple/"]
+        )
+    assert "operator" not in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_wheels_of_configured_indexes_need_no_credentials_in_their_url() -> None:
+    wheel = "https://Packages.example.com/simple/tea/tea-1-py3-none-any.whl"
+    indexes = ["https://operator:hidden@packages.example.com/simple/"]
+    assert Environment.parse(json.dumps({"pip": [wheel]}), configured_indexes=indexes).requirements == (wheel,)
+
+
 def test_executors_import_nothing_heavy_with_a_task() -> None:
     program = "import sys, pennon.pipeline.tasks; print({'lance', 'numpy', 'pyarrow', 'pyspark'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
