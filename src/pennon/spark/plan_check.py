@@ -13,7 +13,7 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.spark.needs import shows_plans
 from pennon.views.spark_lexer import Normalised
-from pennon.views.sql_functions import FORBIDDEN
+from pennon.views.sql_functions import ALLOWED, FORBIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,9 +34,9 @@ _UNRESOLVED_ROOTS = frozenset({"UnresolvedHaving", "UnresolvedWith", "WithWindow
 #: Expressions of Spark's own package that run other code, read files, or tell of the process that runs them.
 _DENIED = frozenset(
     """
-    ApplyFunctionExpression CallMethodViaReflection CurrentUser FromProtobuf InputFileBlockLength InputFileBlockStart
-    InputFileName PythonUDAF PythonUDF PythonUDTF ScalaUDF ScalarSubqueryReference ToProtobuf TryReflect
-    UnresolvedPolymorphicPythonUDTF VariableReference
+    ApplyFunctionExpression CallMethodViaReflection CurrentUser FromAvro FromProtobuf InputFileBlockLength
+    InputFileBlockStart InputFileName PythonUDAF PythonUDF PythonUDTF ScalaUDF ScalarSubqueryReference SchemaOfAvro
+    SchemaOfXml ToAvro ToProtobuf TryReflect UnresolvedPolymorphicPythonUDTF VariableReference XmlToStructs
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
 #: More rows than this have to come from a table.
@@ -70,6 +70,7 @@ def check_statement(spark: Any, statement: Normalised, sources: Collection[str])
         statement: The statement.
         sources: The temporary views that it may read.
     """
+    _check_functions(spark, statement)
     if shows_plans(spark):
         _check_classes(spark, statement.text, sources)
     else:
@@ -78,6 +79,17 @@ def check_statement(spark: Any, statement: Normalised, sources: Collection[str])
 
 def _refused(what: str) -> InvalidInputError:
     return InvalidInputError(f"The query of a view may only compute rows of its tables: Spark would run {what}.")
+
+
+def _check_functions(spark: Any, statement: Normalised) -> None:
+    """Refuse functions that are not listed: Spark's own and those that somebody registered.
+
+    It takes the names from the text, because the analysis itself runs functions whose arguments are constants.
+    """
+    for name in sorted(set(statement.calls()) - ALLOWED):
+        quoted = "`" + name.replace("`", "``") + "`"
+        if name in FORBIDDEN or spark.catalog.functionExists(quoted):
+            raise _refused(f"{name}()")
 
 
 # With a driver in this process, the plan itself.
@@ -142,7 +154,7 @@ def _items(sequence: Any) -> list[Any]:
 
 
 def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> None:
-    """Check the plan that EXPLAIN shows, a line for each node, and the functions by their names.
+    """Check the plan that EXPLAIN shows, a line for each node.
 
     A line is that of a node only as long as no name and no text in it has lines of its own.
     """
@@ -159,7 +171,6 @@ def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> 
     if _SECTION not in lines or _SECTION_END not in lines:
         told = plan.partition(_SECTION)[2].strip() or plan.strip()
         raise InvalidInputError(f"Spark cannot run the query: {told[:500]}")
-    _check_functions(spark, set(statement.calls()))
     for name, rest in _lines(lines, sources):
         if name not in _NODES:
             raise _refused(name)
@@ -169,14 +180,6 @@ def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> 
             raise _refused(f"a query on{rest}")
         if _CALLED_BARE.search(rest):
             raise _refused("current_user()")
-
-
-def _check_functions(spark: Any, called: set[str]) -> None:
-    """Refuse functions that Spark's own package denies, or that somebody registered."""
-    users = {str(row[0]).rpartition(".")[2].lower() for row in spark.sql("SHOW USER FUNCTIONS").collect()}
-    other = sorted((users | FORBIDDEN) & called)
-    if other:
-        raise _refused(f"{other[0]}()")
 
 
 def _lines(lines: Sequence[str], sources: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from pennon.pipeline.session import Sessions
 from pennon.spark.plan_check import check_statement, restrict
 from pennon.views.drafting import merged_sources
 from pennon.views.spark_lexer import normalise
+from pennon.views.sql_functions import ALLOWED, FORBIDDEN
 from tests.integration.views.refresh.lab import Lab
 from tests.support.view_sql import CONTINUED_COMMENT, INNER_HINT, QUERIES, REFUSED, SOURCES, register_sources
 
@@ -69,6 +70,12 @@ def test_plan_that_does_more_than_read_the_sources_is_refused_before_it_runs(
     assert not (tmp_path / "out").exists()
     assert {row.name for row in spark.catalog.listTables()} == before
     assert spark.conf.get("spark.sql.runSQLOnFiles") == "false"
+
+
+def test_every_function_of_spark_was_looked_at(spark: Any) -> None:
+    known = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row[0].isidentifier()}
+    assert known - ALLOWED - FORBIDDEN == set()
+    assert set() == ALLOWED & FORBIDDEN
 
 
 @pytest.mark.parametrize(
