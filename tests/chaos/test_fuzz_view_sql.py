@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -66,6 +67,7 @@ NOISE = [
         "\\U00000027",
         "{{",
         "}}",
+        "s3://",
         "::",
         "->",
         "<",
@@ -157,6 +159,28 @@ def check(sparks: dict[bool, Any], text: str) -> bool:
     return True
 
 
+def check_tokens(spark: Any, text: str) -> bool:
+    """Check that Spark's own lexer finds the tokens of a normalised text where Pennon does; return whether it is one.
+
+    Spark takes several symbols for one token; names, strings and numbers have to be the same.
+    """
+    try:
+        normal = normalise(text)
+    except InvalidInputError:
+        return False
+    java = spark._jvm
+    stream = java.org.antlr.v4.runtime.CharStreams.fromString(normal.text)
+    lexer = java.org.apache.spark.sql.catalyst.parser.SqlBaseLexer(stream)
+    lexer.removeErrorListeners()
+    found = re.findall(r"@-1,(\d+):(\d+)='", lexer.getAllTokens().toString())
+    spans = {(int(first), int(last) + 1) for first, last in found}
+    expected = {(token.start, token.end) for token in normal.tokens if token.kind != "symbol"}
+    assert expected <= spans, text
+    symbols = {char for token in normal.tokens if token.kind == "symbol" for char in token.value}
+    assert all(symbols | {" ", "\n"} >= set(normal.text[start:end]) for start, end in spans - expected), text
+    return True
+
+
 def run(sparks: dict[bool, Any], seed: int, count: int) -> int:
     chance = random.Random(seed)  # noqa: S311 (nothing secret)
     both = 0
@@ -177,6 +201,17 @@ def test_what_is_accepted_is_the_query_that_spark_runs(sparks: dict[bool, Any]) 
 def test_what_is_accepted_is_the_query_that_spark_runs_for_long(sparks: dict[bool, Any]) -> None:
     for seed in range(SEED + 1, SEED + 21):
         assert run(sparks, seed, 1000) > 50
+
+
+def test_spark_finds_the_same_tokens(sparks: dict[bool, Any]) -> None:
+    chance = random.Random(SEED)  # noqa: S311 (nothing secret)
+    assert sum(check_tokens(sparks[False], mutated(chance)) for _ in range(500)) > 100
+
+
+@pytest.mark.long
+def test_spark_finds_the_same_tokens_for_long(sparks: dict[bool, Any]) -> None:
+    chance = random.Random(SEED + 1)  # noqa: S311 (nothing secret)
+    assert sum(check_tokens(sparks[False], mutated(chance)) for _ in range(20_000)) > 4000
 
 
 def test_normalised_text_is_read_alike_by_all() -> None:

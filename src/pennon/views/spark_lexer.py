@@ -158,6 +158,8 @@ def _token(text: str, at: int) -> tuple[Kind, str, int]:
         return _quoted(text, at)
     found = _NUMBER.match(text, at)
     if found:
+        if text.startswith(".", found.end()):  # what follows decides where the number ends
+            raise InvalidInputError(f"The SQL cannot be read: {text[at : found.end() + 10]!r} is not a number.")
         return "number", found[0], found.end()
     found = _WORD.match(text, at)
     if found:
@@ -184,6 +186,8 @@ def _word(text: str, found: re.Match[str]) -> tuple[Kind, str, int]:
         raise InvalidInputError(f"The name {word!r} has to stand in backticks: Spark asks for that.")
     if word in ("r", "R") and text[found.end() : found.end() + 1] in ("'", '"'):
         raise InvalidInputError("The query of a view has no raw strings (r'…'); write plain ones.")
+    if text.startswith("://", found.end()):  # Spark may take it for one name with what follows
+        raise InvalidInputError(f"The query of a view cannot hold '{word}://…' outside of quotes: name a table.")
     # Some take a name that begins with a digit for a number in another base, or with a unit.
     return ("name" if word[0].isdigit() else "word"), word, found.end()
 
