@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pytest
 
 from tests.support.portions import Portions, turn_of
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 CHAOS = Path(__file__).parent / "chaos"
+
+# How long an example takes says nothing on a machine that runs other tests beside it.
+hypothesis.settings.register_profile("pennon", deadline=None)
+hypothesis.settings.load_profile("pennon")
 
 
 class StartPennon(Protocol):
