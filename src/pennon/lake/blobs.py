@@ -45,7 +45,7 @@ def is_blob(field: pa.Field) -> bool:
 
 def holds_blobs(field: pa.Field) -> bool:
     """Tell whether a column's values are blobs, or have some inside."""
-    kind = field.type
+    kind = _storage_type(field.type)
     return is_blob(field) or any(holds_blobs(kind.field(index)) for index in range(kind.num_fields))
 
 
@@ -72,8 +72,7 @@ def check_metadata_change(
 
 def check_blob_field(field: pa.Field) -> None:
     """Refuse a field, or a part of one, that is labelled as blobs but has another type."""
-    kind = field.type
-    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    storage = _storage_type(field.type)
     if is_blob(field):
         plain = BLOB_KEY.encode() in (field.metadata or {}) and not _extension_name(field)
         if not (_is_bytes(storage) if plain else _is_v2(storage)):
@@ -172,6 +171,13 @@ def _check_range(positions: pa.Array, sizes: pa.Array) -> None:
     largest = pc.max(sizes).as_py() or 0
     if largest > _MOST_BYTES or (pc.max(positions).as_py() or 0) > 2**63:
         raise InvalidInputError("A blob's descriptor names more bytes than a file can have: the data file is corrupt.")
+
+
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values are stored: pyarrow shows no fields of an extension type."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
 
 
 def _extension_name(field: pa.Field) -> str:

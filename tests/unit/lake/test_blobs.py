@@ -84,6 +84,28 @@ def test_nested_descriptors_are_looked_at(tmp_path: Path, inside: str) -> None:
         scan_with_blobs(dataset, ["b.item"])
 
 
+def test_descriptors_inside_an_extension_type_are_looked_at(tmp_path: Path) -> None:
+    """pyarrow shows no fields of the extension types that it knows, and Lance reads those inside all the same."""
+    (tmp_path / "file").write_bytes(b"outside")
+    inner = pa.StructArray.from_arrays(
+        [blob_array([Blob.from_uri((tmp_path / "file").as_uri())])], fields=[blob_field("x")]
+    )
+    opaque = {
+        "ARROW:extension:name": "arrow.opaque",
+        "ARROW:extension:metadata": '{"type_name": "t", "vendor_name": "v"}',
+    }
+    dataset = lance.write_dataset(
+        pa.table([inner], schema=pa.schema([pa.field("o", inner.type, metadata=opaque)])),
+        tmp_path / "t",
+        data_storage_version="2.2",
+        allow_external_blob_outside_bases=True,
+    )
+    assert isinstance(lance.dataset(tmp_path / "t").schema.field("o").type, pa.BaseExtensionType)
+    for columns in (["o"], {"y": "o"}):
+        with pytest.raises(InvalidInputError, match="external"):
+            scan_with_blobs(dataset, columns)
+
+
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_blobs_of_the_table_are_read(tmp_path: Path, version: str) -> None:
     contents = [b"small", b"", b"x" * 100_000, None]
