@@ -84,6 +84,21 @@ def read_manifest(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def pad_manifest(content: bytes, size: int) -> bytes:
+    """Return a manifest that says the same in more bytes: as many as another one has whose place it takes."""
+    added = size - len(content)
+    position, *versions = _TRAILER.unpack(content[-_TRAILER.size :])
+
+    def move(manifest: Any) -> None:
+        for section in ("index_section", "transaction_section"):
+            if manifest.HasField(section):
+                setattr(manifest, section, getattr(manifest, section) + added)
+
+    moved = edit_manifest(content, move)
+    added -= len(moved) - len(content)  # a larger number may take another byte
+    return bytes(added) + moved[: -_TRAILER.size] + _TRAILER.pack(position + added, *versions)
+
+
 def edit_manifest(content: bytes, edit: Callable[[Any], None]) -> bytes:
     """Return a manifest with a change of its message; sections before it stay where they are."""
     position, *_ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +87,7 @@ class Comparison:
         return {"name": name, "main": main, "branch": branch}
 
 
-def compare(main: Any, other: Any, branch: str, parent_version: int) -> Comparison:
+def compare(main: Any, other: Any, branch: str, parent_version: int, open_main: Callable[[int], Any]) -> Comparison:
     """Compare a branch with main; rows are told apart by their stable ids where the table has them."""
     ours, theirs = main.schema, other.schema
     added = [item for item in theirs if item.name not in ours.names]
@@ -104,7 +105,7 @@ def compare(main: Any, other: Any, branch: str, parent_version: int) -> Comparis
         changed=changed,
         new_on_main=_count(_delta(main, parent_version).get_inserted_rows()) if exact else 0,
         new_on_branch=_count(_delta(other, parent_version).get_inserted_rows()) if exact else 0,
-        changed_on_branch=_count_changed(main.checkout_version(parent_version), other) if exact else 0,
+        changed_on_branch=_count_changed(open_main(parent_version), other) if exact else 0,
         deleted_on_branch=_count(deleted),
         exact=exact,
     )

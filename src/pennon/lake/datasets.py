@@ -116,6 +116,11 @@ class Datasets:
                 self._handles[_key(table, found)] = handle
         return handle
 
+    def reopen(self, table: Table, branch: str, version: int | None) -> Any:
+        """Return a dataset as storage has it now: for what makes Lance read the manifest from there once more."""
+        _, dataset = self._open_whole(table, self._find(table, branch, version), asked=version)
+        return self._authority.confinement.check_opened(table, dataset)
+
     def _open_whole(self, table: Table, found: Version, *, asked: int | None) -> tuple[Version, Any]:
         """Open a version; one whose manifest is damaged is recovered first, or the one before it opened instead."""
         try:

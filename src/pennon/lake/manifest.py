@@ -333,6 +333,8 @@ def _blob_fields(fields: Sequence[Any]) -> dict[int, str]:
     """Return which fields hold blobs; refuse labels on other types, and fields that are not a tree of bounded depth."""
     depths: dict[int, int] = {-1: 0}
     labels: dict[int, str] = {}
+    if len({(one.parent_id, one.name) for one in fields}) < len(fields):
+        raise BadManifestError("it has two fields of one name")  # Lance panics when it reads them
     for one in fields:
         depth = depths.get(one.parent_id)
         if depth is None or one.id in depths or depth >= _DEEPEST_FIELD:

@@ -87,6 +87,8 @@ class _Datasets:
     def open(self, request: dict[str, Any]) -> Any:
         import lance
 
+        from pennon.lake.snapshots import check_bases
+
         key = tuple(request[name] for name in ("location", "branch", "version", "content"))
         found = self._opened.pop(key, None)
         if found is None:
@@ -95,6 +97,7 @@ class _Datasets:
             found = lance.dataset(request["location"], storage_options=options, session=self._session, **pinned)
             if branch:
                 found = found.checkout_version((branch, version))
+            check_bases(found, request["bases"])
         if request["content"] is not None:  # without it, another table may come to be at the same place
             self._opened[key] = found
             while len(self._opened) > _MOST_HANDLES:

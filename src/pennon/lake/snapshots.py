@@ -39,7 +39,7 @@ class Snapshot:
         options = self.options or None
         if self.branch:
             main = lance.dataset(self.location, storage_options=options, session=session)
-            return self._checked(main.checkout_version((self.branch, self.version)))
+            return check_bases(main.checkout_version((self.branch, self.version)), self.bases)
         try:
             found = lance.dataset(self.location, version=self.version, storage_options=options, session=session)
         except ValueError as error:
@@ -49,19 +49,7 @@ class Snapshot:
                 raise
             message = f"Version {self.version} of the table was cleaned up, or the table was dropped."
             raise TableVersionNotFoundError(message) from error
-        return self._checked(found)
-
-    def _checked(self, dataset: Any) -> Any:
-        """Return a dataset whose manifest names no file outside its table but those of the bases that were planned."""
-        from lance_namespace.errors import InvalidInputError
-
-        try:
-            manifest = parse_opened(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
-        except BadManifestError as error:
-            raise InvalidInputError(f"Version {dataset.version} of the table cannot be read: {error}.") from None
-        if self.bases is not None and not set(manifest.bases) <= set(self.bases):
-            raise InvalidInputError(f"Version {dataset.version} of the table was replaced after its job was planned.")
-        return dataset
+        return check_bases(found, self.bases)
 
     def schema(self, names: Sequence[str] | None = None) -> Any:
         """Return the types in which columns are read: blobs are bytes then, and stored as something else."""
@@ -79,6 +67,26 @@ class Snapshot:
     def from_option(cls, text: str) -> Self:
         """Return the snapshot that an option holds."""
         return cls(**json.loads(text))
+
+
+def check_bases(dataset: Any, bases: Sequence[str] | None) -> Any:
+    """Return a dataset whose manifest names files of its table and of these base paths only; None allows any base.
+
+    A process that opens a version by its number reads the manifest from storage, where it may have been replaced since
+    the server checked it.
+    """
+    from lance_namespace.errors import InvalidInputError
+
+    try:
+        manifest = parse_opened(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
+    except BadManifestError as error:
+        raise InvalidInputError(f"Version {dataset.version} of the table cannot be read: {error}.") from None
+    if bases is not None and not set(manifest.bases) <= set(bases):
+        raise InvalidInputError(
+            f"Version {dataset.version} of the table cannot be read: its manifest was replaced on storage and names "
+            "files of another table. Read another version."
+        )
+    return dataset
 
 
 def bases_of(dataset: Any) -> tuple[str, ...]:

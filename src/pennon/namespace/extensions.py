@@ -81,7 +81,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         if tag is not None:
             found = self._tag(origin, tag)
             branch, version = found.branch, found.version
-        dataset = self.house.datasets.at(origin, branch, version)
+        dataset = self.house.datasets.reopen(origin, branch, version)
         table = self.plan_table(identifier, None, None)
         own = self.house.places.own_location(identifier, table.id)
         if self.house.places.link_to(own) is not None:
@@ -216,7 +216,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         main = self.house.datasets.at(table, "", None)
         other = self.house.datasets.at(table, name, None)
         with typed_errors():
-            return compare(main, other, name, known[name].version)
+            return compare(main, other, name, known[name].version, partial(self.house.datasets.at, table, ""))
 
     def _cloneable(self, source: str) -> Table:
         """Return the table at a location, if the caller may see it."""

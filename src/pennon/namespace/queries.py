@@ -23,6 +23,7 @@ from pennon.lake.fulltext import FullText
 from pennon.lake.layout import check_branch
 from pennon.lake.problems import typed_errors
 from pennon.lake.querying import Query, asks_for_few_rows, build_scanner, is_in_head, open_reader, read_head
+from pennon.lake.snapshots import bases_of
 from pennon.namespace.base import Operations, request_as, table_id
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class QueryOperations(Operations):
             "branch": query.branch,
             "version": handle.version,
             "content": handle.content,
+            "bases": bases_of(handle.dataset),
             "query": query.to_json(),
         }
 

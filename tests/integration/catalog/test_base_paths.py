@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.manifests import manifest_name, staged_name
 from tests.integration.data.tables import DataTable, error, rows
-from tests.support.manifest_edits import edit_manifest, read_manifest
+from tests.support.manifest_edits import edit_manifest, pad_manifest, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,28 @@ def test_a_manifest_that_was_replaced_in_its_place_is_not_read(
     assert mine.count(version=2) == 11
 
 
+def test_a_replaced_manifest_is_not_read_beside_the_one_that_is_open(
+    mine: DataTable, theirs: DataTable, tmp_path: Path
+) -> None:
+    """Processes for demanding SQL and copies of tables read a version from storage that the server has open already."""
+    mine.do("update_field_metadata", {"updates": [{"path": "id", "metadata": {"note": "x" * 2000}}]})
+    assert mine.count(version=2) == 10
+    place = folder_of(mine) / "_versions" / manifest_name(2)
+    content = pad_manifest(clone_of(theirs, 2, tmp_path), place.stat().st_size)
+    place.unlink()
+    place.write_bytes(content)
+    assert lance.dataset(folder_of(mine), version=2).count_rows() == 3
+    demanding = {"predicate": "length(repeat(word, 100)) >= 0", "version": 2}
+    assert error(mine.ask("count_rows", demanding)) == (400, 13)
+    demanding = {"k": 10, "version": 2, "filter": demanding["predicate"]}
+    assert error(mine.ask("query", demanding)) == (400, 13)
+    for is_shallow in (False, True):
+        made = DataTable(mine.http, mine.names[0], f"made_{is_shallow}")
+        body = {"source_location": str(folder_of(mine)), "source_version": 2, "is_shallow": is_shallow}
+        assert error(made.ask("clone", body)) == (400, 13)
+        assert error(made.ask("describe")) == (404, 4)
+
+
 def test_a_table_that_was_found_on_storage_reads_no_other_place(theirs: DataTable, tmp_path: Path) -> None:
     found = DataTable(theirs.http)
     root = folder_of(theirs).parent
@@ -181,6 +203,10 @@ def _extension(manifest: Any) -> None:
     manifest.fields[2].metadata.add(key="ARROW:extension:name", value=b"lance.blob.v2")
 
 
+def _same_name(manifest: Any) -> None:
+    manifest.fields[1].name = manifest.fields[0].name
+
+
 def _parentless(manifest: Any) -> None:
     manifest.fields[1].parent_id = manifest.fields[1].id
 
@@ -195,6 +221,7 @@ def _parentless(manifest: Any) -> None:
         _descriptor,
         _extension,
         _parentless,
+        _same_name,
     ],
     ids=lambda edit: getattr(edit, "__name__", "edit"),
 )
