@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableSchemaValidationError
 
 from pennon.lake.arrow_types import holds, text_bytes, without_views
-from pennon.lake.blobs import is_blob, with_nulls
+from pennon.lake.blobs import holds_blobs, is_blob, with_nulls, without_addresses
 from pennon.lake.maps import is_listing, to_maps
 from pennon.lake.message_stream import ArrowLimits, MessageStream
 
@@ -101,9 +101,14 @@ class ArrowSource:
         return False
 
     def fit(self, table: pa.Schema) -> None:
-        """Make maps of lists of their entries, where a table has maps; before the batches are taken."""
+        """Make maps of lists of their entries, where a table has maps; before the batches are taken.
+
+        Where a table has blobs, values without that label are looked at like those that have it.
+        """
         for index, given in enumerate(self.schema):
             at = table.get_field_index(given.name)
+            if at >= 0 and holds_blobs(table.field(at)):
+                self._mends[index].append(partial(without_addresses, field=table.field(at)))
             if at >= 0 and is_listing(given.type, table.field(at).type):
                 kind = table.field(at).type
                 self.schema = self.schema.set(index, given.with_type(kind))
@@ -178,6 +183,8 @@ def _mends(given: pa.Field, stored: pa.Field) -> Iterator[Callable[[pa.Array], p
         yield lambda values: values.cast(stored.type)
     if is_blob(stored):
         yield with_nulls
+    if holds_blobs(stored):
+        yield partial(without_addresses, field=stored)
     if holds(pa.types.is_decimal, stored.type):
         # It needs 16 bytes of alignment where Arrow grants 8, which a copy has.
         yield lambda values: pa.concat_arrays([values, values.slice(0, 0)])

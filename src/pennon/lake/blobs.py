@@ -96,6 +96,31 @@ def with_nulls(blobs: pa.Array) -> pa.Array:
     return pa.ExtensionArray.from_storage(blobs.type, made) if isinstance(blobs, pa.ExtensionArray) else made
 
 
+def without_addresses(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Return values that are to be stored in a field, unless a blob among them names an address for its bytes.
+
+    Lance refuses such addresses by the label of the values, which a client may leave out.
+    """
+    stored = values.storage if isinstance(values, pa.ExtensionArray) else values
+    kind = _storage_type(field.type)
+    if pa.types.is_struct(stored.type):
+        parts = {part.name: part_values for part, part_values in zip(stored.type, stored.flatten(), strict=True)}
+        if is_blob(field):
+            addresses = parts.get("uri")
+            if addresses is not None and addresses.null_count < len(addresses):
+                raise InvalidInputError(
+                    f"A blob of the field {field.name!r} names an external blob by its 'uri'. Pennon does not store "
+                    "or read external blobs; write the bytes themselves."
+                )
+        elif pa.types.is_struct(kind):
+            for part in kind:
+                if part.name in parts:
+                    without_addresses(parts[part.name], part)
+    elif hasattr(stored, "values") and kind.num_fields == 1:
+        without_addresses(stored.values, kind.field(0))
+    return values
+
+
 def open_blobs(dataset: Any, column: str, row_ids: Sequence[int]) -> list[Any]:
     """Return files over the blobs of rows, none for a null; fewer than asked for where rows are missing."""
     if holds_blobs(find_field(dataset.schema, column)):

@@ -113,6 +113,37 @@ def test_blobs_are_not_followed_out_of_a_table_that_others_wrote(
         assert SECRET not in answer.content
 
 
+@pytest.mark.parametrize("inside", ["", "struct", "list"])
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_no_write_stores_the_address_of_a_blob(new: DataTable, secret: Path, inside: str, is_labelled: bool) -> None:
+    def rows(number: int, values: pa.Array, field: pa.Field) -> pa.Table:
+        if inside == "struct":
+            values = pa.StructArray.from_arrays([values], fields=[field])
+            field = pa.field("b", values.type)
+        elif inside == "list":
+            field = pa.field("b", pa.list_(field.with_name("item")))
+            values = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), values, type=field.type)
+        return pa.table([pa.array([number]), values], schema=pa.schema([pa.field("id", pa.int64()), field]))
+
+    table = new.create(rows(0, blob_array([b"bytes"]), blob_field("b")))
+    values, field = blob_array([Blob.from_uri(secret.as_uri(), position=0, size=9)]), blob_field("b")
+    if not is_labelled:
+        values, field = values.storage, pa.field("b", values.storage.type)
+    outside = rows(0, values, field)
+    upsert = {"on": "id", "when_matched_update_all": True, "when_not_matched_insert_all": True}
+    upload = table.do("multipart_write/create")["upload_id"]
+    for verb, options in (
+        ("insert", {}),
+        ("insert", {"upload_id": upload, "upload_part_id": "a"}),
+        ("merge_insert", upsert),
+    ):
+        answer = table.send(verb, outside, **options)
+        assert error(answer) == (400, 13), answer.text
+        assert "external blob" in answer.json()["error"].lower()
+    assert SECRET not in table.ask("query", {"k": 10}).content
+    assert table.count() == 1
+
+
 def test_only_one_module_reads_the_bytes_of_blobs() -> None:
     source = Path(__file__).parents[3] / "src" / "pennon"
     ways = re.compile(r"\.(take_blobs|read_blobs|read_blob_ranges)\w*\(|all_binary|blob_mode")
