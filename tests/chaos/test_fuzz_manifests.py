@@ -116,6 +116,11 @@ def _a_label(manifest: Any, chance: random.Random) -> None:
     field.metadata.add(key=key, value=value)
 
 
+def _a_name(manifest: Any, chance: random.Random) -> None:
+    field, other = chance.choice(manifest.fields), chance.choice(manifest.fields)
+    field.name = chance.choice([other.name, other.name.upper(), "", ".", "a.b", "`", "_rowid", "_rowaddr", "x" * 5000])
+
+
 def _a_type(manifest: Any, chance: random.Random) -> None:
     field = chance.choice(manifest.fields)
     kinds = ["", "struct", "list", "int64", "fixed_size_list:float:0", "fixed_size_list:float:99999999999", "dict:x"]
@@ -165,7 +170,7 @@ def _flags(manifest: Any, chance: random.Random) -> None:
 
 
 EDITS: tuple[Edit, ...] = (
-    *(_a_file, _a_base, _a_count, _a_section, _a_label, _a_type, _a_tree, _row_ids, _fragments, _flags),
+    *(_a_file, _a_base, _a_count, _a_section, _a_label, _a_name, _a_type, _a_tree, _row_ids, _fragments, _flags),
 )
 
 
@@ -203,12 +208,20 @@ def reads(table: DataTable) -> Iterator[httpx.Response]:
     yield table.ask("query", {"k": 100})
     yield table.ask("query", {"k": 5, "filter": "id > 4", "with_row_id": True})
     yield table.ask("count_rows", {"predicate": "id > 4"})
+    yield table.ask("count_rows", {"predicate": "length(repeat(word, 100)) >= 0"})  # in a process of its own
     yield table.ask("stats")
     yield table.ask("index/list")
     yield table.http.raw.get(f"{table.path}/blob/blob/5/bytes")
     yield table.ask("fetch_blobs", {"column": "blob", "row_ids": [5, 6]})
     yield table.ask("version/list")
     yield table.ask("delete", {"predicate": "id = 7"})
+    yield table.ask("update", {"updates": [["word", "'x'"]], "predicate": "id = 8"})
+    yield table.ask("add_columns", {"new_columns": [{"name": "added", "expression": "id + 1"}]})
+    yield table.ask("restore", {"version": 1})
+    place = table.do("describe")["location"]
+    copy = DataTable(table.http)
+    yield copy.ask("clone", {"source_location": place, "is_shallow": False})
+    yield copy.ask("query", {"k": 100})
 
 
 def run_case(server: PennonProcess, template: Path, secret: Path, seed: int) -> None:

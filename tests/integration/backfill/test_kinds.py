@@ -7,12 +7,16 @@ import os
 import pickle
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import lance
 import pyarrow as pa
 import pytest
+from lance.blob import Blob, blob_array, blob_field
 
 import pennon
+from pennon.client.job import JobFailedError
 from pennon.functions import ErrorPolicy
 from tests.integration.backfill.calls import CallLog, note
 from tests.integration.backfill.conftest import NewSheet
@@ -343,6 +347,40 @@ def test_a_function_gets_the_bytes_of_blobs(spark_server: PennonProcess) -> None
     found = table.search().select(["id", "y"]).to_arrow()
     assert dict(zip(found["id"].to_pylist(), found["y"].to_pylist(), strict=True)) == {0: 100_000, 1: -1, 2: 0, 3: 2}
     assert job.counters["bytes_read"] >= 100_000
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_function_does_not_get_what_an_external_blob_names(
+    spark_server: PennonProcess, tmp_path: Path, is_inside: bool
+) -> None:
+    """A client with access to storage wrote the table; the worker may read files that the client may not."""
+    (tmp_path / "secret").write_bytes(b"what only the server may read")
+    values, field = blob_array([Blob.from_uri((tmp_path / "secret").as_uri())]), blob_field("b")
+    if is_inside:
+        values = pa.StructArray.from_arrays([values], fields=[field])
+        opaque = {
+            "ARROW:extension:name": "arrow.opaque",
+            "ARROW:extension:metadata": '{"type_name":"t","vendor_name":"v"}',
+        }
+        field = pa.field("b", values.type, metadata=opaque)
+    name = new_name()
+    lance.write_dataset(
+        pa.table([pa.array([1]), values], schema=pa.schema([pa.field("id", pa.int64()), field])),
+        spark_server.directory / f"{name}.lance",
+        data_storage_version="2.2",
+        allow_external_blob_outside_bases=True,
+    )
+    table = pennon.connect(spark_server.url).open_table(name)
+
+    @pennon.udf(data_type=pa.string())
+    def show(b: object) -> str:
+        return repr(b)
+
+    table.add_columns({"y": show})
+    with pytest.raises(JobFailedError, match="external"):
+        table.backfill("y", progress=False)
+    stored = lance.dataset(spark_server.directory / f"{name}.lance")
+    assert stored.to_table(columns=["y"])["y"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("column", ["out0", "computed"])

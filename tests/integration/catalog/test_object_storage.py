@@ -22,6 +22,7 @@ from pennon.lake.layout import manifest_name
 from pennon.lake.remote import RemoteFolder
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
+from tests.support.manifest_edits import edit_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,6 +108,27 @@ def test_a_path_leads_nowhere_else(lake: Lake, bucket: Bucket) -> None:
         with pytest.raises(InvalidInputError):
             lake("CreateTableVersion", "t", version=2, manifest_path=path)
     assert bucket.listing() == before
+
+
+@pytest.mark.parametrize("spelling", ["s3:{}", "s3:{}/", "s3:{}/tree/../../other.lance", "s3:{}%2F", "s3a:{}"])
+def test_a_manifest_names_no_files_of_another_table(lake: Lake, bucket: Bucket, spelling: str) -> None:
+    lake("CreateNamespace", "a")
+    for name in ("a$t", "other"):
+        lake.write(name)
+    other = lake("DescribeTable", "other").location
+    bucket.write("copy").shallow_clone(f"{bucket.root.url}/clone", 1, storage_options=bucket.root.options)
+    path = f"{bucket.root.prefix}/clone/_versions/{manifest_name(1, 'V2')}"
+
+    def lead_to_other(manifest: Any) -> None:
+        manifest.version = 2
+        manifest.base_paths[0].path = spelling.format(other.removeprefix("s3:"))
+
+    content = edit_manifest(bytes(obstore.get(bucket.store, path).bytes()), lead_to_other)
+    staged = bucket.stage(lake("DescribeTable", "a$t").location, content, 2)
+    with pytest.raises(InvalidInputError, match="base path"):
+        lake("CreateTableVersion", "a$t", version=2, manifest_path=staged)
+    assert lake.open("a$t").create_branch("dev").count_rows() == 2
+    assert lake("CountTableRows", "a$t", branch="dev").count == 2
 
 
 def test_folders_of_others_are_found_followed_and_let_go(lake: Lake, bucket: Bucket) -> None:
