@@ -120,6 +120,13 @@ _RULES: tuple[Rule, ...] = (
     ),
     *_DAMAGE,
     _rule(
+        r"(?:^|: )Internal error: ",  # DataFusion's own: no fault of storage, and the same the next time
+        lambda m: InvalidInputError(
+            f"Lance cannot carry this out on the data of this version: {plain(m.string)} If other requests for this "
+            "version fail too, read or restore another version."
+        ),
+    ),
+    _rule(
         r"(?:Invalid user input|[Ee]rror (?:parsing|tokenizing|resolving)|Expression is not valid|Cast error"
         r"|^LanceError\(Arrow\)|^Query Execution error: .*Arrow error|(?:^|: )Execution error: |Failed to coerce types"
         r"|^Not supported: |Error applying filter expression|Error during planning: |This feature is not implemented)",

@@ -236,6 +236,18 @@ def test_a_manifest_names_only_what_is_in_its_table(mine: DataTable, edit: Calla
     assert mine.count() == 10
 
 
+def test_a_version_that_lance_cannot_count_is_no_fault_of_storage(mine: DataTable) -> None:
+    content = read_manifest(folder_of(mine) / "_versions" / manifest_name(1))
+
+    def without_a_count(manifest: Any) -> None:
+        manifest.version = 2
+        manifest.fragments[0].deletion_file.id = 4
+
+    mine.do("version/create", stage(mine, edit_manifest(content, without_a_count), 2))
+    for predicate in ("id > 4", "length(repeat(word, 100)) >= 0"):
+        assert error(mine.ask("count_rows", {"predicate": predicate})) in {(400, 13), (404, 11)}
+
+
 def test_values_of_another_kind_do_not_become_blobs(http: RestClient) -> None:
     table = DataTable(http).create(pa.table({"id": [1], "b": pa.array([b"x"], pa.large_binary())}))
     content = read_manifest(folder_of(table) / "_versions" / manifest_name(1))
