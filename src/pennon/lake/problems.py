@@ -79,7 +79,7 @@ _DAMAGE: tuple[Rule, ...] = (
         r"|Fragment \d+ does not contain any data",
         lambda m: InvalidInputError(f"The version cannot be read: its files are corrupt. {plain(m.string)}"),
     ),
-    _rule(r"^Task was aborted", lambda _: LancePanicError()),  # by a panic on a thread of Lance's own
+    _rule(r"^Task was aborted|task \d+ panicked", lambda _: LancePanicError()),  # by a panic on a thread of Lance's own
 )
 
 _RULES: tuple[Rule, ...] = (

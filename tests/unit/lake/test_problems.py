@@ -27,3 +27,15 @@ def test_a_long_name_of_a_column_is_cut() -> None:
     found = translate(ValueError(f"No field named {LONG}. Valid fields are id, word."))
     assert isinstance(found, TableColumnNotFoundError)
     assert len(str(found)) < 5000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Wrapped error: task 119 panicked with message "offsets cannot be empty"',
+        "Task was aborted",
+        "LanceError(IO): Internal error: Fragments are missing row count stats.",
+    ],
+)
+def test_what_fails_again_is_not_taken_for_a_fault_of_storage(message: str) -> None:
+    assert isinstance(translate(OSError(message)), InvalidInputError)
