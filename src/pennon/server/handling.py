@@ -298,7 +298,8 @@ class Handler:
                 if work is None and size > _HEAD_START_BYTES:
                     queued = _submit(self._uploads, run)
                     work = asyncio.wrap_future(queued)
-                    work.add_done_callback(lambda _: pipe.abandon())
+                    # Cancelled work has read nothing: the body is for the thread that does it instead.
+                    work.add_done_callback(lambda done: None if done.cancelled() else pipe.abandon())
                 await pipe.feed(chunk)
         except (ClientGoneError, BodyTooLargeError) as error:
             failure = error

@@ -163,11 +163,12 @@ def test_stalled_uploads_do_not_keep_others_from_being_served(start_pennon: Star
         assert table.count() == 1
         assert table.query().num_rows == 1
         table.put("insert", pa.table({"id": [2]}))
-        table.put("insert", content)  # which is more than a thread waits for before it begins
+        for _ in range(20):  # each is more than a thread waits for before it begins, and is given to another one
+            table.put("insert", content)
         for link in links:
             link.close()
         wait_until(lambda: in_flight(http) == 1)
-        assert table.count() == 2 + 100_000
+        assert table.count() == 2 + 20 * 100_000
 
 
 def test_a_server_stops_although_uploads_and_answers_stall(start_pennon: StartPennon) -> None:
