@@ -36,6 +36,7 @@ _BOUNDS = {
     Kind.REPLACES: "the length of the literal that is inserted; no bound without one",
     Kind.MATCHES: "the groups of the literal pattern; no bound without one",
     Kind.TESTS: "a constant, with a literal pattern; no bound without one",
+    Kind.CASTS: "the size of the type, which is a literal; no bound without one",
     Kind.FORMATS: "the length of the literal format; no bound without one",
     Kind.UNBOUNDED: "nothing",
 }

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ class Kind(Enum):
     MATCHES = "matches"
     #: A pattern that is only tested.
     TESTS = "tests"
+    #: The name of a type, which may have values of a fixed size.
+    CASTS = "casts"
     #: A format, which is written out for every row.
     FORMATS = "formats"
     #: No bound follows from the text of the call, or its time grows faster than its arguments.
@@ -34,11 +37,16 @@ class Kind(Enum):
 
 
 class Literal(NamedTuple):
-    """A literal that is a whole argument: its length in bytes, its number if it is one, its opening parentheses."""
+    """A literal that is a whole argument."""
 
+    #: Its length in bytes.
     size: int
+    #: Its number, if it is one.
     number: int | None
+    #: Its opening parentheses, which are the groups of a pattern at most.
     groups: int
+    #: The values in one of a type of fixed size, if it names one, as in FixedSizeList(3, Float32).
+    width: int
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,8 @@ def _names(text: str, kind: Kind, argument: int = 0, least: int = 0) -> dict[str
 _ARRAYS = {
     **_names(
         "any_value compact contains dims distance distinct element empty except extract has has_all has_any indexof "
-        "intersect length max min ndims pop_back pop_front position positions remove remove_all remove_n reverse slice "
-        "sort",
+        "intersect length max min ndims normalize pop_back pop_front position positions remove remove_all remove_n "
+        "reverse slice sort",
         Kind.BOUNDED,
     ),
     **_names("append cat concat prepend push_back push_front union replace replace_n replace_all", Kind.JOINS),
@@ -108,7 +116,7 @@ FUNCTIONS = MappingProxyType(
         "abs acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh cot degrees exp factorial floor gcd isnan "
         "iszero lcm ln log log10 log2 nanvl pi pow power radians random round signum sin sinh sqrt tan tanh trunc "
         # conditions
-        "coalesce greatest ifnull least nullif nvl nvl2 "
+        "cast_to_type coalesce greatest ifnull least nullif nvl nvl2 try_cast_to_type "
         # text
         "ascii bit_length btrim char_length character_length chr contains ends_with find_in_set initcap instr left "
         "length lower ltrim octet_length position reverse right rtrim split_part starts_with strpos substr "
@@ -120,27 +128,33 @@ FUNCTIONS = MappingProxyType(
         "to_timestamp_millis to_timestamp_nanos to_timestamp_seconds to_unixtime today "
         # nested values
         "arrays_overlap cardinality empty flatten element_at map_entries map_extract map_keys map_values union_extract "
-        "union_tag cosine_distance inner_product "
-        "json_extract json_get json_get_string json_get_int json_get_float json_get_bool json_exists "
-        "json_array_contains json_array_length "
+        "union_tag cosine_distance dot_product inner_product "
+        "json_extract json_extract_with_type json_get json_get_string json_get_int json_get_float json_get_bool "
+        "json_exists json_array_contains json_array_length "
         # types
         "arrow_typeof arrow_metadata arrow_field version "
         # geometry
-        "st_contains st_intersects st_within st_distance st_area st_length st_touches st_crosses st_overlaps st_covers "
-        "st_coveredby st_disjoint st_equals st_x st_y st_point st_geomfromtext st_astext",
+        "box2d st_area st_asbinary st_astext st_box2dfromgeohash st_centroid st_contains st_convexhull st_coorddim "
+        "st_coveredby st_covers st_crosses st_disjoint st_distance st_endpoint st_equals st_geometryfromtext "
+        "st_geometrytype st_geomfromtext st_geomfromwkb st_intersects st_isclosed st_isempty st_isvalid "
+        "st_isvalidreason st_length st_m st_makebox2d st_makepoint st_makepointm st_ndims st_npoints "
+        "st_numinteriorrings st_numpoints st_orientedenvelope st_overlaps st_point st_pointfromgeohash st_pointm "
+        "st_pointonsurface st_pointz st_pointzm st_simplify st_simplifypreservetopology st_simplifyvw st_startpoint "
+        "st_touches st_within st_x st_xmax st_xmin st_y st_ymax st_ymin st_z st_zmax st_zmin",
         Kind.BOUNDED,
     )
     | _names("get_field", Kind.BOUNDED, least=2)
-    | _names("concat concat_ws overlay struct row named_struct map make_array make_list arrays_zip encode", Kind.JOINS)
-    | _names("with_metadata", Kind.JOINS)
+    | _names("is_valid", Kind.BOUNDED, least=1)
+    | _names("concat concat_ws overlay struct row named_struct map make_array make_list make_map", Kind.JOINS)
+    | _names("arrays_zip list_zip encode with_metadata", Kind.JOINS)
     | _names("repeat", Kind.REPEATS, 1)
     | _names("lpad rpad", Kind.PADS, 1)
     | _names("replace regexp_replace", Kind.REPLACES, 2)
     | _names("regexp_match", Kind.MATCHES, 1)
     | _names("regexp_like regexp_count regexp_instr", Kind.TESTS, 1)
     | _names("to_char date_format", Kind.FORMATS, 1)
-    | _names("levenshtein arrow_cast arrow_try_cast range generate_series", Kind.UNBOUNDED)
-    | _names("string_to_array string_to_list", Kind.UNBOUNDED)
+    | _names("arrow_cast arrow_try_cast", Kind.CASTS, 1)
+    | _names("levenshtein range generate_series string_to_array string_to_list st_geohash", Kind.UNBOUNDED)
     | {f"{prefix}_{name}": function for prefix in ("array", "list") for name, function in _ARRAYS.items()}
 )
 
@@ -159,6 +173,8 @@ KEYWORDS = frozenset(
 
 #: Bytes of output for one of a format: the longest names of months and zones.
 _FORMAT_BYTES = 32
+#: A number in the name of a type that is not part of another name, as in Int64.
+_WHOLE_NUMBER = re.compile(r"\b\d{1,18}")
 #: Bytes of one character, or of one number.
 _UNIT_BYTES = 8
 
@@ -180,6 +196,8 @@ def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Grow
         return replace(before, factor=before.factor * (literal.groups + 1))
     if kind is Kind.REPLACES:
         return replace(before, factor=before.factor * (literal.size + 1))
+    if kind is Kind.CASTS:
+        return replace(before, literal_bytes=before.literal_bytes + _UNIT_BYTES * literal.width)
     if kind is Kind.FORMATS:
         return replace(before, literal_bytes=before.literal_bytes + _FORMAT_BYTES * literal.size)
     if literal.number is None:
@@ -192,4 +210,5 @@ def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Grow
 def argument_literal(text: str) -> Literal:
     """Return what is known of a literal that is a whole argument."""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
-    return Literal(len(text.strip("'\"").encode()), number, text.count("("))
+    width = prod(map(int, _WHOLE_NUMBER.findall(text))) if "fixed" in text.lower() else 0
+    return Literal(len(text.strip("'\"").encode()), number, text.count("("), width)

@@ -69,6 +69,37 @@ coalesce(s, 'none') = 'none' ¦ nullif(s, 'a') IS NULL ¦ count(*) = 1 ¦ row_nu
 _rowid = 1 ¦ _rowaddr >= 0 ¦ missing = 1 ¦ id = $1 ¦ id = ? ¦ :x = 1 ¦ id =:x ¦ {fn abs(id)} = 1 ¦ lower(s) ¦ 'open
 id = (1 ¦ id = 1) ¦ id = 1 id = 2 ¦ @x = 1 ¦ s = 'a' 'b' ¦ a.b.c(1) = 1
 """
+#: Every form of a literal in DataFusion's dialects of SQL, whether Lance reads it or not: whole numbers and fractions,
+#: bytes, texts, escapes and quotings of other databases, times, typed literals, truth values, arrays, structs, maps and
+#: casts.
+LITERAL_FORMS = r"""
+1 ¦ 0 ¦ -1 ¦ +1 ¦ - 1 ¦ -(-1) ¦ 1_000 ¦ _1 ¦ 1L ¦ 1l ¦ 1. ¦ .5 ¦ 1.5 ¦ -.5 ¦ 1e3 ¦ 1E3 ¦ 1e+3 ¦ 1E-3 ¦ 1.e3 ¦ .5e1
+1e ¦ 1e400 ¦ 9223372036854775807 ¦ 9223372036854775808 ¦ -9223372036854775808 ¦ 18446744073709551616
+0.12345678901234567890123456789 ¦ 0x1F ¦ 0X1f ¦ 0b101 ¦ 0o17 ¦ X'CAFE' ¦ x'cafe' ¦ X'' ¦ X'CAF' ¦ X'ZZ' ¦ X'CA FE'
+X 'CAFE' ¦ X'CA' 'FE' ¦ X"CAFE" ¦ B'101' ¦ 'a' ¦ '' ¦ 'it''s' ¦ 'a\' ¦ 'a\n' ¦ 'a\\b' ¦ "a" ¦ "it""s" ¦ 'a' 'b'
+'größe' ¦ '😀' ¦ 'a"b' ¦ "a'b" ¦ '--' ¦ '/*' ¦ 'a;b' ¦ '?' ¦ ':x' ¦ '$1' ¦ E'a' ¦ e'a\n' ¦ E'\x41' ¦ E'it\'s' ¦ E'\\'
+U&'\0061' ¦ u&'\+000061' ¦ U&'!0061' UESCAPE '!' ¦ N'a' ¦ n'it''s' ¦ R'a' ¦ r'a\' ¦ r"a" ¦ '''a''' ¦ q'[a]' ¦ Q'{a}'
+$$a$$ ¦ $tag$a$tag$ ¦ $1 ¦ ? ¦ :x ¦ @x ¦ _utf8'a' ¦ 'a' COLLATE "C" ¦ DATE '2020-01-01' ¦ date'2020-01-01'
+DATE "2020-01-01" ¦ DATE 'x' ¦ TIME '10:00:00' ¦ TIMESTAMP '2020-01-01 10:00:00' ¦ timestamp '2020-01-01T10:00:00Z'
+TIMESTAMP(3) '2020-01-01' ¦ TIMESTAMP WITH TIME ZONE '2020-01-01 10:00:00+01:00' ¦ TIMESTAMPTZ '2020-01-01'
+DATETIME '2020-01-01' ¦ {d '2020-01-01'} ¦ {t '10:00:00'} ¦ {ts '2020-01-01 10:00:00'} ¦ INTERVAL '1 day'
+INTERVAL '1' DAY ¦ interval 1 day ¦ INTERVAL '1-2' YEAR TO MONTH ¦ '2020-01-01' AT TIME ZONE 'UTC' ¦ DECIMAL '1.0'
+DECIMAL(10,2) '1.0' ¦ NUMERIC '1' ¦ DOUBLE '1.5' ¦ FLOAT '1.5' ¦ REAL '1.5' ¦ INT '1' ¦ BIGINT '1' ¦ TINYINT '1'
+INT UNSIGNED '1' ¦ INT64 '1' ¦ BOOLEAN 'true' ¦ STRING 'a' ¦ VARCHAR 'a' ¦ VARCHAR(3) 'a' ¦ TEXT 'a' ¦ CHAR(1) 'a'
+BYTEA 'a' ¦ BINARY 'a' ¦ BINARY(3) 'a' ¦ UUID 'a' ¦ JSON '{}' ¦ JSONB '{}' ¦ true ¦ TRUE ¦ True ¦ false ¦ NULL ¦ null
+Null ¦ UNKNOWN ¦ NaN ¦ 'NaN'::double ¦ 'inf'::double ¦ PI() ¦ [1,2] ¦ [] ¦ ['a'] ¦ [[1],[2]] ¦ [1,NULL] ¦ ARRAY[1,2]
+array[] ¦ ARRAY[[1],[2]] ¦ [X'00'] ¦ [DATE '2020-01-01'] ¦ [1,2][1] ¦ make_array(1,2) ¦ {'x':1} ¦ {x:1} ¦ {}
+{'x':{'y':1}} ¦ struct(1,'q') ¦ STRUCT(1 AS x) ¦ STRUCT<x INT>(1) ¦ row(1,2) ¦ (1,2) ¦ ((1))
+named_struct('x',1,'y','q') ¦ MAP {'a':1} ¦ MAP {} ¦ map(['a'],[1]) ¦ make_map('a',1) ¦ 1::bigint ¦ '1'::int::varchar
+'1'::int::string::bigint ¦ '2020-01-01'::date ¦ '2020-01-01'::timestamp(3) ¦ 1.5::decimal(10,2) ¦ NULL::int
+'true'::boolean ¦ -1::int ¦ (-1)::int ¦ 1 :: int ¦ 1::int unsigned ¦ (1+2)::string ¦ [1]::int[] ¦ '1 day'::interval
+CAST(1 AS int) ¦ CAST(CAST('1' AS int) AS string) ¦ TRY_CAST('x' AS int) ¦ SAFE_CAST('x' AS int) ¦ CONVERT(int, '1')
+cast('1' as decimal(38,10)) ¦ cast('a' as binary) ¦ cast('a' as varbinary) ¦ cast(1 as timestamp(9))
+cast([1] as array<bigint>) ¦ arrow_cast(1, 'Int8') ¦ arrow_cast('a', 'Binary')
+arrow_cast([1.0, 2.0], 'FixedSizeList(2, Float32)') ¦ array_normalize([3.0])
+arrow_cast('10:00:00', 'Time64(Microsecond)') ¦ arrow_try_cast('x', 'Int8') ¦ is_valid(1) ¦ dot_product([1.0], [2.0])
+"""
+LITERALS = [form.strip() for form in re.split("[¦\n]", LITERAL_FORMS) if form.strip()]
 GRAMMAR = [*(form.strip() for form in re.split("[¦\n]", FORMS)), "s = 'a'\n-- b\nOR id = 1", "id =\u00a01"]
 #: What would end the process that evaluates it; through Pennon each is refused, and the server goes on.
 DANGEROUS = [
@@ -107,6 +138,80 @@ def test_every_form_of_expression_is_evaluated_as_lance_does(new: DataTable, dir
         if ids != expected:
             differing[sql] = (ids, expected, answer.text[:200] if ids is None else "")
     assert differing == {}
+
+
+def described(values: pa.ChunkedArray) -> str:
+    """Return values and their type in a form that can be compared: NaN differs from NaN."""
+    return f"{values.type}: {values.to_pylist()}"
+
+
+def value_of(direct: Any, sql: str) -> str | None:
+    """Return what Lance makes of a literal; none where it refuses it."""
+    try:
+        found: pa.Table = direct.scanner(columns={"id": "id", "v": sql}, limit=1).to_table()
+    except BaseException as failure:
+        if isinstance(failure, KeyboardInterrupt):
+            raise
+        return None
+    return described(found["v"])
+
+
+def test_every_literal_has_the_value_that_lance_gives_it(new: DataTable, direct: Any) -> None:
+    table = new.create(ROWS)
+    differing = {}
+    for sql in LITERALS:
+        answer = table.ask("query", {"k": 1, "columns": {"id": "id", "v": sql}})
+        assert answer.status_code in {200, 400, 404}, f"{sql}: {answer.text}"
+        found = None
+        if answer.status_code == 200:
+            found = described(pa.ipc.open_file(answer.content).read_all()["v"])
+        expected = value_of(direct, sql)
+        if found != expected:
+            differing[sql] = (found, expected, answer.text[:200] if found is None else "")
+    assert differing == {}
+
+
+def test_every_literal_of_lance_is_written(new: DataTable, direct: Any, tmp_path: Path) -> None:
+    values = {sql: found for sql in LITERALS if (found := value_of(direct, sql)) is not None}
+    assert len(values) > 100
+    kept = [sql for sql, found in values.items() if not found.startswith("null:")]  # of which there can be a column
+    given = {f"v{number}": sql for number, sql in enumerate(kept)}
+    few = ROWS.select(["id", "s"])
+    local, table = lance.write_dataset(few, tmp_path / "local.lance"), new.create(few)
+    for start in range(0, len(kept), 20):  # the bytes of an expression's literals have a bound
+        part = dict(list(given.items())[start : start + 20])
+        local.add_columns(part)
+        local.update(part, "id = 1")
+        table.do("add_columns", {"new_columns": [{"name": name, "expression": sql} for name, sql in part.items()]})
+        table.do("update", {"updates": list(map(list, part.items())), "predicate": "id = 1"})
+    found, expected = table.query().sort_by("id"), local.to_table().sort_by("id")
+    assert found.schema.names == expected.schema.names
+    for name in expected.schema.names:
+        assert described(found[name]) == described(expected[name]), given.get(name, name)
+
+
+def test_every_literal_of_lance_is_compared_in_every_condition(new: DataTable, direct: Any) -> None:
+    literals = [sql for sql in LITERALS if value_of(direct, sql) is not None]
+    literals = [sql for sql in literals if not sql.startswith("arrow_")]  # which Lance's upserts do not know
+    parts = [literals[start : start + 15] for start in range(0, len(literals), 15)]
+    table = new.create(pa.table({"id": range(500), "s": ["old"] * 500}))
+    for number, part in enumerate(parts):
+        known = " AND ".join(f"(({sql}) IS NULL OR ({sql}) IS NOT NULL)" for sql in part)
+        assert table.do("delete", {"predicate": f"id = {number} AND {known}"})["num_deleted_rows"] == 1
+        change = {"updates": [["s", "'new'"]], "predicate": f"id = {100 + number} AND {known}"}
+        assert table.do("update", change)["updated_rows"] == 1
+        conditions = {
+            "when_matched_update_all": True,
+            "when_matched_update_all_filt": f"target.id = {200 + number} AND {known}",
+            "when_not_matched_by_source_delete": True,
+            "when_not_matched_by_source_delete_filt": f"id = {300 + number} AND {known}",
+        }
+        newer = pa.table({"id": [200 + number, 400], "s": ["new", "new"]})
+        merged = table.put("merge_insert", newer, on="id", **conditions)
+        assert (merged["num_updated_rows"], merged["num_deleted_rows"]) == (1, 1)
+        assert table.ids(filter=f"id = 400 AND {known}") == [400]
+        assert table.count(predicate=f"id = 400 AND {known}") == 1
+    assert table.count(predicate="s = 'new'") == 2 * len(parts)
 
 
 def test_bytes_are_literals_wherever_there_is_sql(new: DataTable) -> None:

@@ -63,6 +63,8 @@ GROWING = [
     "array_resize(list, 2000000000) = [1]",
     "levenshtein(word, word) = 1",
     "arrow_cast(word, 'FixedSizeBinary(2000000000)') = word",
+    "arrow_cast(list, 'FixedSizeList(3000, FixedSizeList(3000, Int8))') = list",
+    "arrow_cast(word, concat('FixedSizeBinary', '(9)')) = word",
     "length(concat(" + ",".join(["'x'"] * 100) + ")) = 1",
 ]
 BOUNDED = [
@@ -73,6 +75,8 @@ BOUNDED = [
     "lower(word) IN (" + ",".join(["'x'"] * 5_000) + ")",
     f"word = '{'x' * 100_000}'",
     "regexp_like(word, '^(a|b)+$') AND array_has(list, 1)",
+    "arrow_cast(id, 'Timestamp(Microsecond, None)') = arrow_cast(word, 'Decimal128(38, 10)')",
+    "arrow_cast(list, 'FixedSizeList(384, Float32)') = list",
     "date_trunc('day', stamp) = now() AND to_char(stamp, '%Y-%m-%d') = '2024-01-01'",
 ]
 FINE = [
