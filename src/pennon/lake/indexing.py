@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import contextmanager
+from itertools import chain, count
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from lance_namespace_urllib3_client.models import IndexContent
 from pennon.catalog import index_builds
 from pennon.catalog.index_builds import Build
 from pennon.core.errors import suggest
-from pennon.lake.field_paths import find_field, plain_path
+from pennon.lake.field_paths import find_field, join_path, plain_path
 from pennon.lake.index_options import text_options, vector_options
 from pennon.lake.problems import plain, translate, typed_errors
 
@@ -65,9 +66,15 @@ class Indexer:
         dataset = self._datasets.at(table, branch, None)
         _check_column(dataset, column)
         build_options(dataset, kind, column, options)  # raises what is wrong with them
-        name = options.get("name") or _default_name(dataset, column)
-        if not replace and name in {index.name for index in dataset.describe_indices()}:
+        existing = {index.name: index for index in dataset.describe_indices()}
+        name = options.get("name") or _default_name(dataset, column, kind, existing)
+        if name in existing and not replace:
             raise TableIndexAlreadyExistsError(f"The index {name!r} already exists; drop it, or name another.")
+        if name in existing and not _covers(dataset, existing[name], column):
+            raise TableIndexAlreadyExistsError(
+                f"The index {name!r} already exists on {', '.join(existing[name].field_names)}; drop it, or name "
+                "another."
+            )
         build = Build(table.id, branch, name, column, kind)
         if not self._database.write(lambda connection: index_builds.begin(connection, build)):
             raise InvalidTableStateError(f"The index {name!r} is being built; wait until it is done.")
@@ -247,9 +254,30 @@ def _friendly(index: Any) -> str:
     return _SPELLINGS.get(kind, kind)
 
 
-def _default_name(dataset: Any, column: str) -> str:
-    """Return the name of an index that is given none: clients wait for an index by that name."""
-    return f"{column if column in dataset.schema.names else plain_path(column)}_idx"
+def _default_name(dataset: Any, column: str, kind: str, existing: Mapping[str, Any]) -> str:
+    """Return the name of an index that is given none, as Lance chooses it: clients wait for an index by that name.
+
+    It is that of the index it replaces, which is one of the same kind; vector indexes are all of one kind. An index of
+    another kind stays.
+    """
+    base = f"{column if column in dataset.schema.names else plain_path(column)}_idx"
+    others = {
+        name for name, index in existing.items() if not (_covers(dataset, index, column) and _is_of_kind(index, kind))
+    }
+    return next(name for name in chain([base], (f"{base}_{n}" for n in count(2))) if name not in others)
+
+
+def _covers(dataset: Any, index: Any, column: str) -> bool:
+    return [_canonical(dataset, name) for name in index.field_names] == [_canonical(dataset, column)]
+
+
+def _canonical(dataset: Any, column: str) -> str:
+    """Return the one path that a column has, however it was written."""
+    return join_path([column]) if column in dataset.schema.names else plain_path(column)
+
+
+def _is_of_kind(index: Any, kind: str) -> bool:
+    return _friendly(index) == kind or {_friendly(index), kind} <= VECTOR_TYPES
 
 
 def _check_column(dataset: Any, column: str) -> None:

@@ -211,12 +211,26 @@ def test_an_index_has_the_name_it_was_given(table: Any) -> None:
     assert table.list_indices() == []
 
 
-def test_an_index_is_replaced_unless_that_is_refused(table: Any) -> None:
-    table.create_index("id", config=BTree(), wait_timeout=SOON)
-    table.create_index("id", config=Bitmap(), wait_timeout=SOON)
-    assert [kind_of(index.index_type) for index in table.list_indices()] == ["bitmap"]
-    with pytest.raises(Exception, match="'id_idx' already exists"):
-        table.create_index("id", config=BTree(), replace=False)
+def test_an_index_replaces_one_of_its_kind_or_its_name_as_in_a_local_table(db: Any, tmp_path: Path) -> None:
+    listed = []
+    for table in (lancedb.connect(tmp_path).create_table("t", rows(300)), db.create_table(new_name(), rows(300))):
+        table.create_index("vector", config=VECTORS["IvfFlat"])
+        table.create_index("vector", config=VECTORS["IvfPq"])
+        table.create_index("text", config=FTS())
+        table.create_index("text", config=Bitmap())  # which leaves the other there, under a name of its own
+        table.create_index("text", config=FTS(with_position=True))
+        table.create_index("text", config=Bitmap())
+        with pytest.raises(Exception, match="'text_idx_2' already exists"):
+            table.create_index("text", config=Bitmap(), replace=False)
+        with pytest.raises(Exception, match="'text_idx' already exists"):
+            table.create_index("id", config=BTree(), name="text_idx")
+        table.create_index("id", config=BTree())
+        table.create_index("id", config=Bitmap(), name="id_idx")
+        indices = table.list_indices()
+        listed.append(sorted((index.name, kind_of(index.index_type), list(index.columns)) for index in indices))
+        assert ids(table.search("17", query_type="fts").to_arrow()) == [17]
+    assert listed[0] == listed[1]
+    assert [name for name, _, _ in listed[0]] == ["id_idx", "text_idx", "text_idx_2", "vector_idx"]
 
 
 def test_rows_added_later_are_counted_as_not_indexed_and_still_found(db: Any) -> None:
