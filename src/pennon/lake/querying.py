@@ -169,7 +169,7 @@ def _asks_several(dataset: Any, query: Query) -> bool:
     """Tell whether several vectors are searched for, each with an answer of its own, and not rows of several each."""
     if not query.vectors or not isinstance(query.vectors[0], list):
         return False
-    kind = find_field(dataset.schema, find_vector_column(dataset.schema, query.vector_column)).type
+    kind = find_field(dataset.schema, _vector_column(dataset, query)).type
     return not (pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
@@ -201,12 +201,20 @@ def _names_columns(head: Head, query: Query) -> bool:
     return query.columns is None or head.names.issuperset(query.columns)
 
 
-def find_vector_column(schema: pa.Schema, named: str | None) -> str:
-    """Return the column to search: the one that is named, or the only one there is."""
+def _vector_column(dataset: Any, query: Query) -> str:
+    """Return the column that a query searches."""
+    vectors = query.vectors or []
+    one = vectors[0] if vectors and isinstance(vectors[0], list) else vectors
+    return find_vector_column(dataset.schema, query.vector_column, len(one))
+
+
+def find_vector_column(schema: pa.Schema, named: str | None, width: int) -> str:
+    """Return the column to search: the one that is named, or the only one there is, or the only one of the width."""
     if named:
         find_field(schema, named)
         return named
-    found = list(_vector_paths(schema, ()))
+    widths = dict(_vector_widths(schema, ()))
+    found = [path for path, size in widths.items() if size == width] or list(widths)
     if len(found) == 1:
         return found[0]
     if "vector" in found:
@@ -216,22 +224,25 @@ def find_vector_column(schema: pa.Schema, named: str | None) -> str:
     raise InvalidInputError(f"The table has several vector columns ({', '.join(found)}): name one in vector_column.")
 
 
-def _vector_paths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iterator[str]:
-    """Yield the path of each vector column, also of those inside structs."""
+def _vector_widths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the path and the width of each vector column, also of those inside structs."""
     for item in fields:
         path = (*parents, item.name)
-        if _is_vector(item.type):
-            yield join_path(path)
+        width = _vector_width(item.type)
+        if width is not None:
+            yield join_path(path), width
         elif pa.types.is_struct(item.type):
-            yield from _vector_paths(item.type, path)
+            yield from _vector_widths(item.type, path)
 
 
-def _is_vector(kind: pa.DataType) -> bool:
+def _vector_width(kind: pa.DataType) -> int | None:
+    """Return how many numbers the vectors of a type have; none for a type of no vectors."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind):
-        return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_vector(kind.value_type)
+        numbers = pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+        return int(kind.list_size) if numbers else None
+    return _vector_width(kind.value_type) if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
 
 
 def _limit(k: int | None) -> int | None:
@@ -252,7 +263,7 @@ def _columns(dataset: Any, query: Query) -> list[str] | dict[str, str] | None:
 
 
 def _nearest(dataset: Any, query: Query, limit: int | None) -> dict[str, Any]:
-    column = find_vector_column(dataset.schema, query.vector_column)
+    column = _vector_column(dataset, query)
     vectors = _vectors(query.vectors or [])
     k = limit if limit is not None else dataset.count_rows()
     return {"column": column, "q": vectors, "k": max(k + (query.offset or 0), 1), **query.nearest}

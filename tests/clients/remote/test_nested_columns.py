@@ -73,6 +73,18 @@ def test_a_query_among_several_vector_columns_must_name_one(db: Any) -> None:
     assert ids(table.search(vector(1), vector_column_name="info.embedding").limit(1).to_arrow()) == [1]
 
 
+def test_the_vector_column_is_found_by_its_width_as_in_a_local_table(db: Any, tmp_path: Path) -> None:
+    wide = pa.FixedSizeListArray.from_arrays(
+        pa.array([float(n) for n in range(300) for _ in range(24)], pa.float32()), 24
+    )
+    data = rows(300).append_column("vector", wide)
+    for table in (lancedb.connect(tmp_path).create_table("t", data), db.create_table(new_name(), data)):
+        assert ids(table.search(vector(9)).limit(1).to_arrow()) == [9]
+        assert ids(table.search([9.0] * 24).limit(1).to_arrow()) == [9]
+    found = db.open_table(table.name).search([vector(9), vector(10)]).limit(1).to_arrow()
+    assert sorted(ids(found)) == [9, 10]
+
+
 def test_a_name_with_a_dot_inside_a_struct_is_quoted(db: Any, tmp_path: Path) -> None:
     flat = flat_rows(300)
     info = pa.StructArray.from_arrays([flat["vector"].combine_chunks()], ["x.y"])
