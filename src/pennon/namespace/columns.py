@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from lance_namespace import (
     UpdateTableSchemaMetadataRequest,
     UpdateTableSchemaMetadataResponse,
 )
-from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, TableSchemaValidationError
 
 from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
 from pennon.lake.arrow_types import check_type, holds
@@ -50,9 +51,14 @@ from pennon.namespace.dependents import DependentOperations, wants_cascade
 from pennon.namespace.function_environments import check_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from lance_namespace_urllib3_client.models import AddColumnsEntry, AlterColumnsEntry
+    from lance_namespace_urllib3_client.models import (
+        AddColumnsEntry,
+        AddVirtualColumnEntry,
+        AlterColumnsEntry,
+        AlterVirtualColumnEntry,
+    )
 
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
@@ -75,8 +81,7 @@ class ColumnOperations(DependentOperations):
         def work(dataset: Any) -> None:
             added = _names_of(request.new_columns)
             _refuse_existing(dataset, added)
-            for entry in request.new_columns:
-                _require_inputs(dataset, entry.virtual_column, added)
+            _refuse_cycles({name: _require_inputs(dataset, column, added) for name, column in _functions(request)})
             _add(dataset, request.new_columns, folder, self.house.sql_limits)
 
         written = self._change(table, request.branch, "AlterTableAddColumns", work)
@@ -113,7 +118,8 @@ class ColumnOperations(DependentOperations):
             steps = _steps(dataset, _alterations(dataset.schema, request.alterations))
             named = {plain_path(entry.path) for entry in request.alterations if entry.virtual_column is not None}
             for entry in request.alterations:
-                _require_inputs(dataset, entry.virtual_column, ())
+                if entry.virtual_column is not None:
+                    _require_inputs(dataset, entry.virtual_column, ())
             for entry in request.alterations:
                 if entry.virtual_column is not None:
                     changes = _rebindings(dataset, folder, entry, named)
@@ -219,12 +225,36 @@ def _refuse_existing(dataset: Any, names: list[str]) -> None:
     check_column_names(names)
 
 
-def _require_inputs(dataset: Any, column: Any, added: Collection[str]) -> None:
-    """Refuse a function whose inputs are columns neither of the table nor of the same request."""
-    inputs = (column.input_columns if column is not None else None) or ()
-    for path in inputs:
-        if split_path(path)[0] not in added:
+def _functions(request: AlterTableAddColumnsRequest) -> Iterator[tuple[str, AddVirtualColumnEntry]]:
+    """Yield each column that a function fills."""
+    for entry in request.new_columns:
+        if entry.virtual_column is not None:
+            yield from ((output.column, entry.virtual_column) for output in entry.virtual_column.outputs)
+
+
+def _require_inputs(
+    dataset: Any, column: AddVirtualColumnEntry | AlterVirtualColumnEntry, added: Collection[str]
+) -> set[str]:
+    """Return the inputs of a function among the added columns; refuse one that is no column of the table either."""
+    found: set[str] = set()
+    for path in column.input_columns or ():
+        head = split_path(path)[0]
+        if head in added:
+            found.add(head)
+        else:
             find_field(dataset.schema, path)
+    return found
+
+
+def _refuse_cycles(inputs: Mapping[str, set[str]]) -> None:
+    """Refuse columns that are computed from themselves: they would have no values to begin with."""
+    try:
+        TopologicalSorter(inputs).prepare()
+    except CycleError as error:
+        names = " from ".join(repr(name) for name in reversed(error.args[1]))
+        raise TableColumnNotFoundError(
+            f"There is no column to begin with: {names} is computed. Name inputs that are in the table."
+        ) from None
 
 
 def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder, limits: SqlLimits) -> None:

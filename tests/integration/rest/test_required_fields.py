@@ -44,6 +44,13 @@ FUNCTION: dict[str, Any] = {
 }
 FEATURE = {"name": "first", "virtual_column": FUNCTION}
 
+
+def feature(name: str, inputs: list[str]) -> dict[str, Any]:
+    """Return a column that a function of others fills."""
+    outputs = [{**FUNCTION["outputs"][0], "column": name}]
+    return {"name": name, "virtual_column": {**FUNCTION, "input_columns": inputs, "outputs": outputs}}
+
+
 Path = tuple[str | int, ...]
 
 
@@ -149,6 +156,18 @@ REFUSED: dict[str, tuple[str, Any, int, int]] = {
         404,
         12,
     ),
+    "a function of its own column": (
+        "add_columns",
+        {"new_columns": [{**FEATURE, "virtual_column": {**FUNCTION, "input_columns": ["id", "first"]}}]},
+        404,
+        12,
+    ),
+    "functions of each other's columns": (
+        "add_columns",
+        {"new_columns": [feature("first", ["second"]), feature("second", ["first"])]},
+        404,
+        12,
+    ),
     "an input of another function": (
         "alter_columns",
         {"alterations": [{"path": "word", "virtual_column": {**FUNCTION, "input_columns": ["id", "wrod"]}}]},
@@ -176,10 +195,8 @@ def test_lancedbs_own_client_restores_without_a_version(home: Home) -> None:
 
 def test_a_function_may_read_a_column_of_the_same_request(home: Home) -> None:
     home.fill()
-    first = {**FEATURE, "virtual_column": {**FUNCTION, "input_columns": ["id"]}}
-    outputs = [{**FUNCTION["outputs"][0], "column": "second"}]
-    second = {"name": "second", "virtual_column": {**FUNCTION, "input_columns": ["first"], "outputs": outputs}}
-    home.ask("table", home.table, "add_columns", {"new_columns": [second, first]})
+    added = [feature("second", ["first"]), feature("first", ["id"])]
+    home.ask("table", home.table, "add_columns", {"new_columns": added})
 
 
 @pytest.mark.parametrize("managed", [True, False])
