@@ -120,10 +120,11 @@ _RULES: tuple[Rule, ...] = (
     ),
     *_DAMAGE,
     _rule(
-        r"(?:^|: )Internal error: ",  # DataFusion's own: no fault of storage, and the same the next time
+        r"(?:^|: )Internal error: (?P<what>[^
+]*)",  # DataFusion's own: no fault of storage, and the same the next time
         lambda m: InvalidInputError(
-            f"Lance cannot carry this out on the data of this version: {plain(m.string)} If other requests for this "
-            "version fail too, read or restore another version."
+            f"Lance cannot evaluate this request: {plain(m['what'])} Write its SQL in another way. If other requests for "
+            "this version fail too, read or restore another version."
         ),
     ),
     _rule(

@@ -227,6 +227,13 @@ def test_bytes_are_literals_wherever_there_is_sql(new: DataTable) -> None:
     assert table.do("delete", {"predicate": "b IN (X'31', X'78')"})["num_deleted_rows"] == 2
 
 
+def test_sql_that_lance_fails_on_is_not_worth_another_try(table: DataTable) -> None:
+    condition = {"when_matched_update_all": True, "when_matched_update_all_filt": "target.id = arrow_cast(1, 'Int64')"}
+    refused = table.send("merge_insert", rows(3), on="id", **condition)
+    assert error(refused) == (400, 13)
+    assert "arrow_cast" in refused.text
+
+
 @pytest.mark.parametrize("sql", DANGEROUS)
 def test_sql_that_needs_more_memory_than_there_is_costs_one_query(
     sql: str, table: DataTable, pennon_server: PennonProcess
