@@ -120,11 +120,10 @@ _RULES: tuple[Rule, ...] = (
     ),
     *_DAMAGE,
     _rule(
-        r"(?:^|: )Internal error: (?P<what>[^
-]*)",  # DataFusion's own: no fault of storage, and the same the next time
+        r"(?:^|: )Internal error: (?P<what>[^\n]*)",  # DataFusion's own; a retry fails again
         lambda m: InvalidInputError(
-            f"Lance cannot evaluate this request: {plain(m['what'])} Write its SQL in another way. If other requests for "
-            "this version fail too, read or restore another version."
+            f"Lance cannot evaluate this request: {plain(m['what'])} Write its SQL in another way. If other requests "
+            "for this version fail too, read or restore another version."
         ),
     ),
     _rule(
