@@ -31,9 +31,10 @@ from pennon.server.operations import OPERATIONS, UNSUPPORTED
 _BOUNDS = {
     Kind.BOUNDED: "its arguments",
     Kind.JOINS: "its arguments together: at most 64 of them in an expression",
+    Kind.DOUBLES: "twice its argument",
     Kind.REPEATS: "the literal that says how often; no bound without one",
     Kind.PADS: "the literal that says how long; no bound without one",
-    Kind.REPLACES: "the length of the literal that is inserted; no bound without one",
+    Kind.REPLACES: "the length of the literals that are inserted; no bound without them",
     Kind.MATCHES: "the groups of the literal pattern; no bound without one",
     Kind.TESTS: "a constant, with a literal pattern; no bound without one",
     Kind.CASTS: "the size of the type, which is a literal; no bound without one",

@@ -28,6 +28,8 @@ _CALLS: dict[str, list[tuple[str, ...]]] = {
         ("to_hex", NUMBER),
         ("coalesce", TEXT, TEXT),
         ("array_to_string", LIST, TEXT),
+        ("array_to_string", LIST, TEXT, TEXT),
+        ("arrow_typeof", LIST),
         ("encode", TEXT, TEXT),
         ("uuid",),
         ("to_char", NUMBER, TEXT),
@@ -57,6 +59,8 @@ _CALLS: dict[str, list[tuple[str, ...]]] = {
         ("range", NUMBER, "size"),
         ("generate_series", NUMBER, "size", NUMBER),
         ("array_resize", LIST, "size"),
+        ("array_resize", LIST, "size", NUMBER),
+        ("array_replace_all", LIST, NUMBER, NUMBER),
         ("string_to_array", TEXT, TEXT),
         ("array_append", LIST, NUMBER),
         ("array_concat", LIST, LIST),
@@ -111,6 +115,9 @@ class SqlFuzz:
             lambda: "word = " + " || ".join(["word"] * size),
             lambda: f"word = '{'x' * size * 50}'",
             lambda: "length(concat(" + ",".join(["word"] * size) + ")) > 0",
+            lambda: f"array_length([{','.join(['repeat(word, 16)'] * size)}]) > 0",
+            lambda: "word = " + "encode(" * 40 + "word" + ", 'hex')" * 40,
+            lambda: f"'{'x' * size * 2}' IN (word, word)",
             lambda: "NOT " * size + "true",
             lambda: f"regexp_like(word, '{'(a' * min(size, 2_000)}{')*' * min(size, 2_000)}')",
             lambda: f"regexp_like(word, '{'a{1000}' * 10}{{1000}}')",
@@ -149,7 +156,7 @@ class SqlFuzz:
         forms = {
             TEXT: ["{} || {}", "CAST({} || {} AS string)"],
             NUMBER: ["{} + {}", "{} / {}", "{} % {}", "{} << {}", "CAST({} * {} AS bigint)"],
-            LIST: ["array_concat({}, {})", "array_union({}, {})"],
+            LIST: ["array_concat({}, {})", "array_union({}, {})", "[{}, {}]"],
             TRUTH: ["({} AND {})", "({} OR {})", "{} IS DISTINCT FROM {}"],
         }
         return self.random.choice(forms[kind]).format(left, right)

@@ -33,6 +33,8 @@ _MOST_CONDITIONS_HERE = 1_000
 _QUERY_COPIES, _QUERY_BYTES = 16, 4096
 #: What a write or a stored expression may make of each row; of these, one runs at a time for each table.
 _WRITE_COPIES, _WRITE_BYTES = 64, 16 * 1024
+#: What the expressions of one request may make together is so many times that.
+_SEVERAL = 4
 #: Lance writes in batches of so many rows, of which one may have so many bytes of literals.
 _BATCH_ROWS, _MOST_BATCH_BYTES = 8192, 256 * 1024 * 1024
 #: Everything is matched as the parser inside Lance does: texts in either quotes, names in backticks, letters of any
@@ -61,6 +63,7 @@ _MOST_TOKENS = 100_000
 _COMMAS = re.compile(r"'(?:[^']|'')*+'|(,)")
 _DEEPENING = frozenset({"open", "close", "joins", "operator", "name", "number"})
 _COLUMN = re.compile(r"\s*(?:`(?:[^`]|``)*+`|[^\W\d]\w*+)(?:\.(?:`(?:[^`]|``)*+`|[^\W\d]\w*+))*\s*")
+_CONSTANTS = frozenset(["null", "true", "false"])
 _WORD_OPERATORS = frozenset(
     ["not", "is", "in", "like", "ilike", "similar", "rlike", "regexp", "div", "xor", "collate", "at"]
 )
@@ -141,8 +144,17 @@ def check_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> str:
 
 
 def check_written_size(dataset: Any, values: Iterable[str], where: str | None, limits: SqlLimits) -> None:
-    """Refuse to write long literals into so many rows that a batch of them would not fit into memory."""
-    size = sum(read_expression(value, limits).value_bytes for value in values)
+    """Refuse to write values of which a batch would not fit into memory: they are made all at once."""
+    read = [read_expression(value, limits) for value in values]
+    growing = [value.growth for value in read if value.growth.copies > 1]
+    copies, written = sum(growth.copies for growth in growing), sum(growth.written_bytes for growth in growing)
+    if copies > _SEVERAL * _WRITE_COPIES or written > _SEVERAL * _WRITE_BYTES:
+        raise InvalidInputError(
+            f"The SQL of these columns may need much more memory than what they are made of: {copies} times, with "
+            f"{written} bytes of literals, where {_SEVERAL * _WRITE_COPIES} times and {_SEVERAL * _WRITE_BYTES} bytes "
+            "are allowed together. Write fewer columns at a time."
+        )
+    size = sum(value.value_bytes for value in read)
     if size * _BATCH_ROWS <= _MOST_BATCH_BYTES:
         return
     rows = min(dataset.count_rows(where), _BATCH_ROWS)
@@ -153,20 +165,29 @@ def check_written_size(dataset: Any, values: Iterable[str], where: str | None, l
         )
 
 
-def demanding_reason(expressions: Iterable[Expression], values: Iterable[Expression]) -> str | None:
+def demanding_reason(condition: Expression, values: Iterable[Expression]) -> str | None:
     """Return why a query should not run inside the API process; none when it may.
 
-    ``values`` are those of ``expressions`` whose results are returned: a literal among them is written into each row.
+    ``values`` are the columns that are returned: a literal among them is written into each row, and a column that is
+    named again is sent again.
     """
-    total = Growth()
-    for expression in expressions:
+    values, total = list(values), Growth()
+    for expression in (condition, *values):
         reason = expression.demanding
         if reason is not None:
             return reason
         total += expression.growth
+    once = {_plain_name(value.text) for value in values if value.is_column}
+    repeated = sum(value.is_column for value in values) - len(once)
+    total += Growth(operands=repeated)
     for value in values:
-        total += Growth(operands=1, literal_bytes=value.value_bytes)
-    return _excess(total, 4 * _QUERY_COPIES, 4 * _QUERY_BYTES)
+        if not value.is_column:
+            total += Growth(operands=1, literal_bytes=value.value_bytes)
+    return _excess(total, _SEVERAL * _QUERY_COPIES, _SEVERAL * _QUERY_BYTES)
+
+
+def _plain_name(column: str) -> str:
+    return column.replace("`", "").strip().lower()
 
 
 def _excess(growth: Growth, copies: int, size: int) -> str | None:
@@ -180,10 +201,15 @@ def _excess(growth: Growth, copies: int, size: int) -> str | None:
 class _Frame:
     """What stands inside a pair of parentheses, so far."""
 
-    __slots__ = ("arguments", "call", "literal", "tokens", "waiting", "written")
+    __slots__ = (
+        *("arguments", "call", "compared_bytes", "is_array", "literal", "named", "named_arguments"),
+        *("tokens", "waiting", "written"),
+    )
 
-    def __init__(self, call: str | None, waiting: int, *, written: bool) -> None:
+    def __init__(self, call: str | None, waiting: int, *, written: bool, is_array: bool = False) -> None:
         self.call = call
+        #: Whether these are brackets, which make an array of what they hold.
+        self.is_array = is_array
         #: Operators that wait for each other.
         self.waiting = waiting
         #: Whether literals here become part of what a call returns.
@@ -192,12 +218,18 @@ class _Frame:
         #: The present argument: its tokens, and the literal if it is one.
         self.tokens = 0
         self.literal: str | None = None
+        #: Whether it names a column, and how many arguments before it do.
+        self.named = False
+        self.named_arguments = 0
+        #: Bytes of literals in the present condition.
+        self.compared_bytes = 0
 
     def end_argument(self) -> None:
         if self.tokens:
             single = self.tokens == 1 and self.literal is not None
             self.arguments.append(argument_literal(self.literal or "") if single else None)
-        self.tokens, self.literal = 0, None
+        self.named_arguments += self.named
+        self.tokens, self.literal, self.named, self.compared_bytes = 0, None, False, 0
 
 
 class _Reader:
@@ -271,7 +303,7 @@ class _Reader:
             if self._between:
                 self._between -= 1
                 return
-            frame.waiting = 0
+            frame.waiting, frame.compared_bytes = 0, 0
             self._conditions += 1
         elif word in _WORD_OPERATORS or word == "between":
             frame.waiting += 1
@@ -280,9 +312,12 @@ class _Reader:
             self._frames.append(_Frame(None, 1, written=frame.written))
         elif word == "end":
             self._close()
+        elif word not in _CONSTANTS:
+            frame.named = True
 
     def _count_literal(self, frame: _Frame, text: str, count: int = 1) -> None:
         self._literals += count
+        frame.compared_bytes += len(text)
         if frame.written:
             self._literal_bytes += len(text)
         elif frame.call != "in":  # values of a list are looked up, and not written into rows
@@ -300,14 +335,21 @@ class _Reader:
         written = call != "in" and (call is not None or outer.written or text == "[")
         outer.tokens += 1
         outer.literal = None
-        self._frames.append(_Frame(call, 1, written=written))
+        if call == "in":  # what is looked up is written out for every row, also when it is a literal
+            self._literal_bytes += outer.compared_bytes
+        self._frames.append(_Frame(call, 1, written=written, is_array=text == "["))
 
     def _close(self) -> None:
         if len(self._frames) == 1:
             return
-        inner = self._frames.pop()
+        inner, outer = self._frames.pop(), self._frames[-1]
+        if inner.call != "in":
+            outer.compared_bytes += inner.compared_bytes
         inner.end_argument()
-        self._frames[-1].waiting += inner.waiting
+        outer.waiting += inner.waiting
+        outer.named = outer.named or inner.named_arguments > 0
+        if inner.is_array:  # as make_array() does; literals in it are counted by their bytes
+            self._growth += Growth(operands=inner.named_arguments)
         if inner.call is not None and inner.call != "in":
             if len(inner.arguments) < FUNCTIONS[inner.call].least_arguments:
                 raise InvalidInputError(f"{inner.call}() needs {FUNCTIONS[inner.call].least_arguments} arguments.")

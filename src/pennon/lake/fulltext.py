@@ -11,6 +11,10 @@ from lance_namespace.errors import InvalidInputError
 from pennon.lake.problems import plain
 
 _DEEPEST = 32
+#: What is searched for inside the API process: so much text, where each clause and option counts for some of it, and
+#: terms with so many edits; the time to prepare a term grows fast with them.
+_MOST_TEXT_HERE, _VALUE_BYTES = 16 * 1024, 16
+_MOST_EDITS_HERE = 2
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,22 @@ class FullText:
     text: str | None = None
     columns: tuple[str, ...] = ()
     structured: dict[str, Any] | None = None
+
+    @property
+    def demanding(self) -> str | None:
+        """Why a query should not search for this inside the API process, where it cannot be interrupted."""
+        size, parts = len(self.text or ""), [self.structured]
+        while parts:
+            part: Any = parts.pop()
+            size += len(part) if isinstance(part, str) else _VALUE_BYTES
+            if isinstance(part, list):
+                parts += part
+            elif isinstance(part, dict):
+                parts += part.values()
+                fuzziness = part.get("fuzziness")
+                if isinstance(fuzziness, int) and fuzziness > _MOST_EDITS_HERE:
+                    return "its fuzziness"
+        return "its long full-text query" if size > _MOST_TEXT_HERE else None
 
 
 def build_full_text(dataset: Any, query: FullText) -> Any:

@@ -22,7 +22,9 @@ class Kind(Enum):
     REPEATS = "repeats"
     #: An argument says how long the result is.
     PADS = "pads"
-    #: An argument is put in the place of every match.
+    #: Makes two bytes of each.
+    DOUBLES = "doubles"
+    #: An argument, and each that follows it, is put in the place of every match or element.
     REPLACES = "replaces"
     #: A pattern, whose groups are returned.
     MATCHES = "matches"
@@ -103,10 +105,10 @@ _ARRAYS = {
         "reverse slice sort",
         Kind.BOUNDED,
     ),
-    **_names("append cat concat prepend push_back push_front union replace replace_n replace_all", Kind.JOINS),
+    **_names("append cat concat prepend push_back push_front union replace", Kind.JOINS),
     **_names("join to_string", Kind.REPLACES, 1),
-    **_names("repeat", Kind.REPEATS, 1),
-    **_names("resize", Kind.PADS, 1),
+    **_names("replace_n replace_all", Kind.REPLACES, 2),
+    **_names("repeat resize", Kind.REPEATS, 1),
 }
 
 #: Every function that may be called, by its name in lower case.
@@ -132,7 +134,7 @@ FUNCTIONS = MappingProxyType(
         "json_extract json_extract_with_type json_get json_get_string json_get_int json_get_float json_get_bool "
         "json_exists json_array_contains json_array_length "
         # types
-        "arrow_typeof arrow_metadata arrow_field version "
+        "version "
         # geometry
         "box2d st_area st_asbinary st_astext st_box2dfromgeohash st_centroid st_contains st_convexhull st_coorddim "
         "st_coveredby st_covers st_crosses st_disjoint st_distance st_endpoint st_equals st_geometryfromtext "
@@ -146,7 +148,8 @@ FUNCTIONS = MappingProxyType(
     | _names("get_field", Kind.BOUNDED, least=2)
     | _names("is_valid", Kind.BOUNDED, least=1)
     | _names("concat concat_ws overlay struct row named_struct map make_array make_list make_map", Kind.JOINS)
-    | _names("arrays_zip list_zip encode with_metadata", Kind.JOINS)
+    | _names("arrays_zip list_zip with_metadata", Kind.JOINS)
+    | _names("encode", Kind.DOUBLES)
     | _names("repeat", Kind.REPEATS, 1)
     | _names("lpad rpad", Kind.PADS, 1)
     | _names("replace regexp_replace", Kind.REPLACES, 2)
@@ -154,7 +157,8 @@ FUNCTIONS = MappingProxyType(
     | _names("regexp_like regexp_count regexp_instr", Kind.TESTS, 1)
     | _names("to_char date_format", Kind.FORMATS, 1)
     | _names("arrow_cast arrow_try_cast", Kind.CASTS, 1)
-    | _names("levenshtein range generate_series string_to_array string_to_list st_geohash", Kind.UNBOUNDED)
+    | _names("levenshtein range generate_series st_geohash", Kind.UNBOUNDED)
+    | _names("string_to_array string_to_list arrow_typeof arrow_metadata arrow_field", Kind.UNBOUNDED)
     | {f"{prefix}_{name}": function for prefix in ("array", "list") for name, function in _ARRAYS.items()}
 )
 
@@ -188,23 +192,33 @@ def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Grow
         return before
     if kind is Kind.JOINS:
         return replace(before, operands=before.operands + len(arguments))
+    if kind is Kind.DOUBLES:
+        return replace(before, factor=before.factor * 2)
+    unbounded = replace(before, unbounded=before.unbounded or f"{name}()")
     if kind is Kind.UNBOUNDED or literal is None:
-        return replace(before, unbounded=before.unbounded or f"{name}()")
+        return unbounded
     if kind is Kind.TESTS:
         return before
     if kind is Kind.MATCHES:
         return replace(before, factor=before.factor * (literal.groups + 1))
     if kind is Kind.REPLACES:
-        return replace(before, factor=before.factor * (literal.size + 1))
+        inserted = _total_size(arguments[place:])
+        return unbounded if inserted is None else replace(before, factor=before.factor * (inserted + 1))
     if kind is Kind.CASTS:
         return replace(before, literal_bytes=before.literal_bytes + _UNIT_BYTES * literal.width)
     if kind is Kind.FORMATS:
         return replace(before, literal_bytes=before.literal_bytes + _FORMAT_BYTES * literal.size)
     if literal.number is None:
-        return replace(before, unbounded=before.unbounded or f"{name}()")
+        return unbounded
     if kind is Kind.REPEATS:
         return replace(before, factor=before.factor * max(literal.number, 1))
     return replace(before, literal_bytes=before.literal_bytes + _UNIT_BYTES * literal.number)
+
+
+def _total_size(arguments: Sequence[Literal | None]) -> int | None:
+    """Return how many bytes arguments have together; None unless all of them are literals."""
+    sizes = [argument.size for argument in arguments if argument is not None]
+    return sum(sizes) if len(sizes) == len(arguments) else None
 
 
 def argument_literal(text: str) -> Literal:

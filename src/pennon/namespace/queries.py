@@ -42,6 +42,10 @@ _NEAREST = {
     "approx_mode": "approx_mode",
 }
 
+#: Each vector is searched for by itself, which cannot be interrupted: queries with more of them run in a process of
+#: their own, which ends when its client leaves.
+_MOST_VECTORS_HERE = 1_000
+
 _KINDS = {int: "a whole number", str: "a text", bool: "true or false"}
 
 
@@ -163,7 +167,11 @@ def parse_query(body: dict[str, Any], limits: SqlLimits = DEFAULT_LIMITS) -> Que
     """Read a query's body: the specification's, or that of LanceDB's remote client, which is plainer here and there."""
     vectors = _vectors(body.get("vector"))
     condition = read_expression(_optional(body, "filter", str) or "", limits)
-    columns, computed = _columns(body.get("columns"), limits)
+    columns, values = _columns(body.get("columns"), limits)
+    full_text = _full_text(body.get("full_text_query"))
+    demanding = demanding_reason(condition, values) or (full_text.demanding if full_text else None)
+    if vectors is not None and isinstance(vectors[0], list) and len(vectors) > _MOST_VECTORS_HERE:
+        demanding = demanding or "its many vectors"
     return Query(
         vectors=vectors,
         vector_column=_optional(body, "vector_column", str),
@@ -172,14 +180,14 @@ def parse_query(body: dict[str, Any], limits: SqlLimits = DEFAULT_LIMITS) -> Que
         filter=condition.text,
         prefilter=_optional(body, "prefilter", bool) is not False,
         columns=columns,
-        full_text=_full_text(body.get("full_text_query")),
+        full_text=full_text,
         order_by=_order(body.get("order_by")),
         with_row_id=bool(_optional(body, "with_row_id", bool)),
         fast_search=bool(_optional(body, "fast_search", bool)),
         nearest=_nearest(body) if vectors is not None else {},
         version=_optional(body, "version", int),
         branch=check_branch(_optional(body, "branch", str)),
-        demanding=demanding_reason([condition, *computed], computed),
+        demanding=demanding,
     )
 
 
@@ -213,7 +221,7 @@ def _vectors(value: Any) -> list[Any] | None:
 
 
 def _columns(value: Any, limits: SqlLimits) -> tuple[list[str] | dict[str, str] | None, list[Expression]]:
-    """Return the columns that are asked for, and the expressions among them."""
+    """Return the columns that are asked for, and the expressions that make them."""
     value = _either("columns", value, "column_names", "column_aliases")
     if value in (None, [], {}):
         return None, []
@@ -222,7 +230,7 @@ def _columns(value: Any, limits: SqlLimits) -> tuple[list[str] | dict[str, str] 
     if isinstance(value, dict) and all(isinstance(expression, str) for expression in value.values()):
         read = {name: read_expression(expression, limits) for name, expression in value.items()}
         columns = {name: expression.text for name, expression in read.items()}
-        return columns, [expression for expression in read.values() if not expression.is_column]
+        return columns, list(read.values())
     raise InvalidInputError("columns must be a list of names, or a map of names to SQL expressions.")
 
 

@@ -277,6 +277,31 @@ def test_a_large_answer_of_demanding_sql_comes_whole(new: DataTable) -> None:
     assert found.nbytes > 10_000_000
 
 
+#: Queries that take long without an end, or send one column many times, with the number of rows that answer them.
+LENGTHY: list[tuple[dict[str, Any], int]] = [
+    ({"k": 5, "columns": {"column_aliases": {f"c{number}": "word" for number in range(100)}}}, 5),
+    ({"k": 1, "vector": {"multi_vector": [[7.0] * 4] * 1_001}, "columns": {"column_names": ["id"]}}, 1_001),
+    *(
+        ({"k": 3, "full_text_query": {"structured_query": {"query": {"match": {"column": "word", **terms}}}}}, 3)
+        for terms in ({"terms": "gren", "fuzziness": 3}, {"terms": "green " * 5_000})
+    ),
+]
+
+
+def test_what_cannot_be_interrupted_runs_in_a_process_of_its_own(new: DataTable, tmp_path: Path) -> None:
+    table = new.create(rows(100))
+    table.do("create_index", {"column": "word", "index_type": "FTS"})
+    for body, count in LENGTHY:
+        assert table.query(**body).num_rows == count, str(body)[:200]
+    with PennonProcess(tmp_path, "--query-processes", "0") as server, RestClient(server.url) as http:
+        alone = DataTable(http).create(rows(100))
+        alone.do("create_index", {"column": "word", "index_type": "FTS"})
+        for body, _ in LENGTHY:
+            refused = alone.ask("query", body)
+            assert error(refused) == (400, 13), str(body)[:200]
+            assert "query_processes" in refused.text
+
+
 def test_long_sql_is_refused_by_its_limits(table: DataTable) -> None:
     numbers = ",".join(str(number) for number in range(100_001))
     refused = table.ask("query", {"k": 1, "filter": f"id IN ({numbers})"})
@@ -296,6 +321,18 @@ def test_a_long_value_is_written_into_few_rows_only(table: DataTable) -> None:
     refused = table.ask("update", {"updates": [["word", f"({value})"]]})
     assert error(refused) == (400, 13)
     assert "narrower predicate" in refused.text
+
+
+def test_values_that_grow_are_written_into_few_columns_at_a_time(table: DataTable) -> None:
+    columns = [{"name": f"c{number}", "expression": "repeat(word, 60)"} for number in range(5)]
+    refused = table.ask("add_columns", {"new_columns": columns})
+    assert error(refused) == (400, 13)
+    assert "fewer columns" in refused.text
+    table.do("add_columns", {"new_columns": columns[:2]})
+    plain = [{"name": f"d{number}", "expression": f"id + {number}"} for number in range(300)]
+    table.do("add_columns", {"new_columns": plain})
+    table.do("update", {"updates": [[f"c{number}", "repeat(word, 64)"] for number in range(2)]})
+    assert table.query(filter="id = 1")["c1"][0].as_py() == table.query(filter="id = 1")["word"][0].as_py() * 64
 
 
 def children_of(server: PennonProcess) -> set[int]:

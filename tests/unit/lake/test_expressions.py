@@ -66,6 +66,17 @@ GROWING = [
     "arrow_cast(list, 'FixedSizeList(3000, FixedSizeList(3000, Int8))') = list",
     "arrow_cast(word, concat('FixedSizeBinary', '(9)')) = word",
     "length(concat(" + ",".join(["'x'"] * 100) + ")) = 1",
+    "array_length([" + ",".join(["word"] * 100) + "]) = 1",
+    "array_length(ARRAY[" + ",".join(["(lower(word))"] * 100) + "]) = 1",
+    "word = " + "encode(" * 7 + "word" + ", 'hex')" * 7,
+    "array_to_string(list, ',', word) = 'x'",
+    f"array_to_string(list, ',', '{'x' * 100}') = 'x'",
+    "array_replace_all(list, '', word) = list",
+    f"array_replace_n(list, '', '{'x' * 100}', 5) = list",
+    "array_resize(list, 1000, word) = list",
+    "arrow_typeof(struct) = 'x'",
+    f"'{'x' * 20_000}' IN (word, word)",
+    f"('{'x' * 20_000}') NOT IN (word)",
 ]
 BOUNDED = [
     "repeat(word, 3) = 'x'",
@@ -77,6 +88,9 @@ BOUNDED = [
     "regexp_like(word, '^(a|b)+$') AND array_has(list, 1)",
     "arrow_cast(id, 'Timestamp(Microsecond, None)') = arrow_cast(word, 'Decimal128(38, 10)')",
     "arrow_cast(list, 'FixedSizeList(384, Float32)') = list",
+    "array_has([1, 2, NULL], id) AND array_to_string(list, ', ', '-') = 'x' AND encode(word, 'hex') = 'ff'",
+    "array_has([word, other], 'x') OR array_replace_all(list, 1, 2) = [1]",
+    f"word = '{'x' * 100_000}' AND id IN (1, 2)",
     "date_trunc('day', stamp) = now() AND to_char(stamp, '%Y-%m-%d') = '2024-01-01'",
 ]
 FINE = [
@@ -138,10 +152,15 @@ def test_many_literals_and_long_values_count_as_demanding_where_they_are_written
     assert (many.literals, many.value_bytes, bool(many.demanding)) == (20_000, 0, True)
     long = read_expression(f"('{'x' * 50_000}')")
     assert long.demanding is None
-    assert demanding_reason([long], []) is None
-    assert demanding_reason([long], [long]) is not None
+    anything = read_expression("")
+    assert demanding_reason(long, []) is None
+    assert demanding_reason(anything, [long]) is not None
     several = [read_expression(f"concat(word, '{number}')") for number in range(100)]
-    assert demanding_reason(several, several) is not None
+    assert demanding_reason(anything, several) is not None
+    named = [read_expression(f"c{number}") for number in range(500)]
+    assert demanding_reason(anything, named) is None
+    again = [read_expression(spelling) for spelling in ("word", "`word`", " Word") for _ in range(50)]
+    assert demanding_reason(anything, again) is not None
 
 
 def test_limits_are_those_of_the_settings() -> None:
