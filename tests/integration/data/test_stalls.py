@@ -6,7 +6,9 @@ import contextlib
 import json
 import select
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -136,3 +138,17 @@ def test_a_connection_without_a_request_is_ended_whatever_else_comes(server: Pen
     for link in links:
         with link:
             assert ended(link)
+
+
+def test_a_whole_body_is_inserted_while_all_threads_wait_for_slow_ones(tmp_path: Path) -> None:
+    with PennonProcess(tmp_path, "--data-threads", "2") as server, RestClient(server.url) as http:
+        table = DataTable(http).create(rows(10))
+        body = stream_of(rows(10, 6_000))
+        assert len(body) > 128 * 1024
+        head = f"POST {table.path}/insert HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        with connect(server, head.encode() + body[:-1000]), connect(server, head.encode() + body[:-1000]):
+            wait_until(lambda: in_flight(http) >= 3)
+            time.sleep(0.5)  # until threads read from both
+            for _ in range(5):
+                table.put("insert", rows(10, 6_000))
+        assert table.count() == 10 + 5 * 5_990
