@@ -82,6 +82,14 @@ def _zeros(size: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), size // 8, [None, pa.py_buffer(bytes(size))])
 
 
+def repeated_value(size: int) -> bytes:
+    """Return a body in which each row refers to the same long value of a dictionary."""
+    values = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 10_000, pa.int32()), pa.array(["x" * size], pa.large_string())
+    )
+    return stream_of([pa.record_batch({"id": pa.array(range(10_000), pa.int64()), "word": values})], "zstd")
+
+
 def hostile_bodies(limit: int) -> Iterator[bytes]:
     """Return bodies that would be larger than a limit once they are decoded, or make something of nothing."""
     for compression in ("lz4", "zstd"):
@@ -90,6 +98,7 @@ def hostile_bodies(limit: int) -> Iterator[bytes]:
         words = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["x" * 2 * limit]))
         yield stream_of([pa.record_batch({"word": words})], compression)
     yield stream_of([pa.record_batch({"id": _zeros(2 * limit)})])
+    yield repeated_value(limit // 1000)
     for weightless in (pa.nulls(_CLAIMED), pa.StructArray.from_buffers(pa.struct([]), _CLAIMED, [None])):
         yield _claiming(stream_of([pa.record_batch([weightless], ["id"])]), 2**40)
         yield _claiming(stream_of([pa.record_batch([weightless], ["id"])]), 2**62)

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableSchemaValidationError
 
 from pennon.lake.arrow_types import holds, text_bytes, without_views
@@ -16,6 +17,7 @@ from pennon.lake.maps import is_listing, to_maps
 from pennon.lake.message_stream import ArrowLimits, MessageStream
 
 _PIECE_BYTES = 8 * 1024 * 1024
+_LENGTHY = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 class Body(Protocol):
@@ -159,6 +161,8 @@ class ArrowSource:
                 break
             except (pa.ArrowException, OSError, EOFError) as error:
                 raise _corrupt() from error
+            for column in batch.columns:
+                self._messages.check_dictionary_value(_longest_dictionary_value(column))
             self._messages.reserve(sum(text_bytes(batch.column(index)) for index in self._views))
             self.rows += batch.num_rows
             yield batch
@@ -188,6 +192,18 @@ def _mends(given: pa.Field, stored: pa.Field) -> Iterator[Callable[[pa.Array], p
     if holds(pa.types.is_decimal, stored.type):
         # It needs 16 bytes of alignment where Arrow grants 8, which a copy has.
         yield lambda values: pa.concat_arrays([values, values.slice(0, 0)])
+
+
+def _longest_dictionary_value(values: Any) -> int:
+    """Return the bytes of the longest text or binary in a column's dictionaries, those inside structs included."""
+    if pa.types.is_struct(values.type):
+        return max(map(_longest_dictionary_value, values.flatten()), default=0)
+    if not pa.types.is_dictionary(values.type):
+        return 0
+    kind = values.type.value_type
+    if not any(is_kind(kind) for is_kind in _LENGTHY):
+        return 0
+    return pc.max(pc.binary_length(values.dictionary)).as_py() or 0
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,8 @@ from pennon.core.memory_budget import MemoryBudget, Reservation
 _STEP_BYTES = 16 * 1024 * 1024
 #: What a row counts that takes no bytes in its message, such as one of a null array: writers and readers hold some.
 _ROW_BYTES = 8
+#: The rows that Lance evaluates SQL for at once.
+_READ_ROWS = 8192
 _CONTINUATION = b"\xff\xff\xff\xff"
 
 
@@ -86,6 +88,16 @@ class MessageStream(io.RawIOBase):
         if limit is not None and self.batch_bytes + size > limit:
             _refuse_batch(self.batch_bytes + size, limit)
         self.memory.grow(size)
+
+    def check_dictionary_value(self, size: int) -> None:
+        """Refuse a dictionary whose value would not fit into memory once a query writes it out for each row."""
+        limit = self._limits.batch_bytes
+        if limit is not None and size * _READ_ROWS > limit:
+            raise InvalidInputError(
+                f"A dictionary of the Arrow stream has a value of {size} bytes; {limit // _READ_ROWS} are allowed: "
+                f"a query may write it out for {_READ_ROWS} rows at once (the server's max_batch_bytes). Send the "
+                "column without a dictionary."
+            )
 
     def forget_batches(self) -> None:
         """Free the memory of the batches that were read; dictionaries are kept."""

@@ -13,6 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from tests.chaos.arrow_bodies import repeated_value
 from tests.integration.data.tables import DataTable, error, rows
 from tests.integration.data.test_streams import address_of
 from tests.support.rest import RestClient
@@ -333,6 +334,14 @@ def test_values_that_grow_are_written_into_few_columns_at_a_time(table: DataTabl
     table.do("add_columns", {"new_columns": plain})
     table.do("update", {"updates": [[f"c{number}", "repeat(word, 64)"] for number in range(2)]})
     assert table.query(filter="id = 1")["c1"][0].as_py() == table.query(filter="id = 1")["word"][0].as_py() * 64
+
+
+def test_a_dictionary_has_no_value_that_is_too_long_for_each_row(table: DataTable) -> None:
+    refused = table.send("create", repeated_value(200_000), mode="overwrite")
+    assert error(refused) == (400, 13)
+    assert "without a dictionary" in refused.text
+    table.put("create", repeated_value(1_000), mode="overwrite")
+    assert table.count(predicate="upper(word) = 'a'") == 0
 
 
 def children_of(server: PennonProcess) -> set[int]:
