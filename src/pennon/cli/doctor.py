@@ -49,6 +49,7 @@ _SPARK_PACKAGES = ("pandas", "pyarrow", "pylance")
 _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
 _SKEW_SECONDS = 5.0
+_CLOCK_FIX = "turn on time synchronisation (on Linux: timedatectl set-ntp true; on macOS: in System Settings)"
 _LONGEST_REASON = 240
 
 
@@ -164,7 +165,7 @@ def check_port(patient: Patient) -> Check:
 
 def check_clock(patient: Patient) -> Check:
     """Compare the clock with itself and with those of the database and the object store."""
-    fix = "turn on time synchronisation (on Linux: timedatectl set-ntp true)"
+    fix = _CLOCK_FIX
     elapsed, passed = time.time(), time.monotonic()
     time.sleep(0.05)
     drift = abs((time.time() - elapsed) - (time.monotonic() - passed))

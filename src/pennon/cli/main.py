@@ -33,6 +33,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptio
 #: Modules that come with the extra "server".
 _SERVER_MODULES = {"cachetools", "cronsim", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
 _SERVER_MODULES |= {"psycopg_pool", "sqlglot", "starlette", "uvicorn", "uvloop"}
+#: Modules of Python itself that Windows lacks; commands that ask a server do without.
+_POSIX_MODULES = {"fcntl", "resource"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -124,6 +126,9 @@ def main() -> None:
         complain(f"{error}; `pennon doctor` with the same settings tells more.")
         sys.exit(Exit.FAILED)
     except ModuleNotFoundError as error:
+        if error.name in _POSIX_MODULES:
+            complain("This command needs Linux or macOS. On Windows, run it inside WSL 2.")
+            sys.exit(Exit.FAILED)
         if (error.name or "").partition(".")[0] not in _SERVER_MODULES:
             raise
         complain(f"The package {error.name!r} is missing: run pip install 'pennon[server]'.")

@@ -91,10 +91,11 @@ def _quieten() -> None:
 def run_child() -> None:
     """Be the worker of a server: told by whom it was started, and its settings on standard input."""
     _quieten()
+    from pennon.core.process import exit_with_parent
     from pennon.server.running import configure_logging
-    from pennon.server.supervising import READY, end_with
+    from pennon.server.supervising import READY
 
-    end_with(int(sys.argv[1]))
+    exit_with_parent(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())
     configure_logging(settings.log_level, settings.log_format)
     ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)

@@ -131,7 +131,10 @@ class Settings(BaseSettings):
     query_process_memory_bytes: int = Field(
         3 * 1024**3,
         ge=2 * 1024**3,
-        description="Address space of each of these processes in bytes, of which an idle one has 1.7 GB.",
+        description=(
+            "Memory of each of these processes in bytes. On Linux it limits their address space, of which an idle one "
+            "has 1.7 GB; on macOS their resident memory."
+        ),
     )
     query_process_seconds: float = Field(
         300.0, gt=0, description="Longest time that a query in such a process may take, its client included."

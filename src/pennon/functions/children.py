@@ -6,7 +6,6 @@ input and output: what it opens with once, then whatever the two have to tell ea
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import os
@@ -22,6 +21,7 @@ from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
+from pennon.core.process import exit_with_parent
 from pennon.functions.deadlines import HUNG_EXIT
 from pennon.functions.failures import NOBODY, RangeFailedError
 from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedError
@@ -29,7 +29,6 @@ from pennon.functions.loading import EnvironmentMismatchError, LoadingFailedErro
 _LENGTH = struct.Struct(">Q")
 _SUSPECT = struct.Struct("q")  # as a memoryview has it too
 _SECONDS_TO_LEAVE = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 class Child:
@@ -188,7 +187,7 @@ _Opened = TypeVar("_Opened")
 
 def run_child(serve: Callable[[IO[bytes], IO[bytes]], None]) -> None:
     """Be a child: serve what comes in through the one pipe and reply through the other, until the parent leaves."""
-    _die_with_parent(int(sys.argv[1]))
+    exit_with_parent(int(sys.argv[1]))
     requests, replies = _take_pipes()
     try:
         serve(requests, replies)
@@ -236,10 +235,3 @@ def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     return requests, replies
-
-
-def _die_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import glob
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -102,7 +103,7 @@ class LocalFolder:
         files = [path for path in paths if not path.endswith("/")]
         for folder in (path for path in paths if path.endswith("/")):
             files += [file.path for file in self.files(folder.rstrip("/"))]
-        if len(files) > _MOST_FLUSHED:
+        if len(files) > _MOST_FLUSHED and _syncfs() is not None:
             _flush_file_system(self._path)
             return
         # Also the folders above the files: any may be as new as the file.
@@ -182,16 +183,33 @@ def _flush(path: str) -> None:
             return
         raise
     try:
-        os.fsync(opened)
+        _flush_opened(opened)
     finally:
         os.close(opened)
+
+
+def _flush_opened(opened: int) -> None:
+    """Flush to the disk itself: on macOS, fsync() stops at the cache of the disk, which a power cut empties."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        with contextlib.suppress(OSError):  # file systems that do not know it have fsync()
+            fcntl.fcntl(opened, full)
+            return
+    os.fsync(opened)
+
+
+@cache
+def _syncfs() -> Callable[[int], int] | None:
+    """Return the call that flushes a whole file system; None where there is none, as on macOS."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 def _flush_file_system(path: str) -> None:
     """Flush all that was written to the file system of a folder."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
+        syncfs = _syncfs()
+        if syncfs is not None and syncfs(opened) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
     finally:

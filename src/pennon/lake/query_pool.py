@@ -1,7 +1,7 @@
 """Processes for queries that may need a lot of memory or time: the end of one costs one query.
 
 A query whose SQL has no low bound on its results (``pennon.lake.expressions``) does not run inside the API process.
-It is sent to one of a few processes with a limit on their address space. When one dies, takes too long or its client
+It is sent to one of a few processes with a limit on their memory. When one dies, takes too long or its client
 leaves, that one query ends, and the next one gets a new process.
 """
 
@@ -37,7 +37,7 @@ _WAITING_PER_PROCESS = 4
 _WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 #: A process that has taken more than this is replaced: memory is rarely given back.
-_LARGE_KILOBYTES = 1024 * 1024
+_LARGE_BYTES = 1024**3
 
 
 class _Process:
@@ -136,7 +136,7 @@ class _Lease:
         if kind == ERROR:
             self._finish(keep=True)
             raise _error_of(json.loads(content))
-        self._finish(keep=int(content) < _LARGE_KILOBYTES)
+        self._finish(keep=int(content) < _LARGE_BYTES)
         return None
 
     def abandon(self) -> None:

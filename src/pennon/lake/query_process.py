@@ -1,4 +1,4 @@
-"""A process that evaluates demanding queries, one at a time, under a limit on its address space.
+"""A process that evaluates demanding queries, one at a time, under a limit on its memory.
 
 It is started by ``pennon.lake.query_pool``, reads requests as lines of JSON from standard input, and answers on
 standard output in frames. An expression that asks for more memory than there is ends this process alone.
@@ -6,12 +6,9 @@ standard output in frames. An expression that asks for more memory than there is
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
-import resource
-import signal
 import struct
 import sys
 import threading
@@ -20,6 +17,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from pennon.core.late_client import load_client_late
+from pennon.core.process import exit_with_parent, limit_memory, peak_memory_bytes
 
 #: One byte for the kind, four for the length.
 FRAME = struct.Struct("<BI")
@@ -27,7 +25,6 @@ DATA, ERROR, RESULT, END = range(4)
 FRAME_BYTES = 1024 * 1024
 #: A process that had nothing to do for so long ends.
 IDLE_SECONDS = 300.0
-_PR_SET_PDEATHSIG = 1
 #: Batches are sent in parts of about this size: the reader holds one at a time.
 _BATCH_BYTES = 4 * 1024 * 1024
 #: One row is never larger than this share of the limit.
@@ -107,9 +104,8 @@ class _Datasets:
 
 def run(limit: int, parent: int) -> None:
     """Answer requests until standard input ends, or nothing was asked for a while."""
-    _end_with(parent)
-    _limit(resource.RLIMIT_AS, limit)
-    _limit(resource.RLIMIT_CORE, 0)
+    exit_with_parent(parent)
+    limit_memory(limit)
     output = _Output(os.dup(1))
     os.dup2(2, 1)  # whatever else prints
     sys.meta_path.insert(0, _WithoutPandas())
@@ -131,19 +127,6 @@ def _read_requests(requests: queue.SimpleQueue[str]) -> None:
     os._exit(0)  # the server is gone, whatever is being done
 
 
-def _end_with(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        sys.exit(1)
-
-
-def _limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]
-    allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (allowed, allowed))
-
-
 def _answer(request: dict[str, Any], datasets: _Datasets, output: _Output, row_bytes: int) -> None:
     from lance_namespace.errors import LanceNamespaceError
 
@@ -157,7 +140,7 @@ def _answer(request: dict[str, Any], datasets: _Datasets, output: _Output, row_b
     except Exception as error:  # noqa: BLE001 (raised again by the server)
         _send_error(output, {"code": None, "message": str(error), "storage": isinstance(error, OSError)})
     else:
-        output.frame(END, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode())
+        output.frame(END, str(peak_memory_bytes()).encode())
 
 
 def _send_error(output: _Output, error: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.core.process import peak_memory_bytes
 from pennon.functions.failures import FunctionFailedError
 from pennon.lake.blobs import is_blob, scan_with_blobs
 from pennon.lake.fills import row_numbers
@@ -85,7 +85,7 @@ class Meter:
 
 
 def forget_peak() -> None:
-    """Let the memory that is used at most be that from now on: Python workers outlive the tasks they run."""
+    """Reset the peak of this process's memory: Python workers outlive the tasks they run. Does nothing off Linux."""
     with suppress(OSError), Path("/proc/self/clear_refs").open("w", encoding="ascii") as file:
         file.write("5")
 
@@ -96,7 +96,7 @@ def peak_memory() -> int:
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_memory_bytes()
 
 
 @dataclass

@@ -115,6 +115,9 @@ def _start(java_home: Path, properties: Path, told: Path) -> subprocess.Popen[by
     # Functions of users see what Java sees: not the settings, which may hold the password of the catalog.
     own = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     environment = own | {
+        # Spark forks its Python workers. macOS ends a fork of a process whose system libraries have started threads,
+        # unless this says otherwise; other systems ignore it.
+        "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(spark_home),
         "SPARK_CONNECT_MODE": "0",

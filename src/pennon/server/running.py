@@ -54,6 +54,14 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return bound
 
 
+def can_share_port() -> bool:
+    """Tell whether the system spreads connections over the sockets that are bound to one port, as Linux does.
+
+    macOS lets several sockets have one port, too (``SO_REUSEPORT``), but gives all connections to one of them.
+    """
+    return sys.platform == "linux"
+
+
 def address_of(host: str, port: int) -> str:
     """Return the address clients use."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import logging
 import os
@@ -16,9 +15,10 @@ import tempfile
 import threading
 import time
 
+from pennon.core.process import exit_with_parent
 from pennon.core.settings import Settings, SettingsError
 from pennon.server.metrics import SHARED_FOLDER, forget_process
-from pennon.server.running import address_of, answer, bind, configure_logging, say
+from pennon.server.running import address_of, answer, bind, can_share_port, configure_logging, say
 
 logger = logging.getLogger("pennon.server")
 
@@ -27,7 +27,6 @@ _START_SECONDS = 120.0
 _RESTART_SECONDS = 1.0
 _WORKER_RESTART_SECONDS = 5.0
 _SERVER, _WORKER = "pennon.server.supervising", "pennon.cli.worker"
-_PR_SET_PDEATHSIG = 1
 
 
 def supervise(settings: Settings) -> None:
@@ -54,7 +53,8 @@ class _Supervisor:
     def __init__(self, settings: Settings, counts: str) -> None:
         self._settings = settings
         self._counts = counts
-        self._held = bind(settings.host, settings.port, shared=True)
+        #: Keeps the port while processes are replaced. Where they cannot share it, they all accept from this socket.
+        self._held = bind(settings.host, settings.port, shared=can_share_port())
         self._children: list[subprocess.Popen[bytes]] = []
         self._workers: list[subprocess.Popen[bytes]] = []
         self._worker_died_at = 0.0
@@ -95,12 +95,14 @@ class _Supervisor:
             self._workers[index] = self._spawn(_WORKER)
 
     def _spawn(self, module: str) -> subprocess.Popen[bytes]:
+        inherited = [] if module == _WORKER or can_share_port() else [self._held.fileno()]
         child = subprocess.Popen(  # noqa: S603 (this very program)
-            [sys.executable, "-m", module, str(os.getpid())],
+            [sys.executable, "-m", module, str(os.getpid()), *map(str, inherited)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, SHARED_FOLDER: self._counts},
             start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor, which passes it on
+            pass_fds=inherited,
         )
         assert child.stdin is not None  # noqa: S101 (asked for above)
         child.stdin.write(self._settings.model_dump_json().encode() + b"\n")
@@ -118,6 +120,7 @@ class _Supervisor:
         return False
 
     def _stop(self) -> None:
+        self._held.close()  # no connection may wait in it for a process that is gone
         children = [*self._children, *self._workers]
         for child in children:
             child.send_signal(signal.SIGTERM)
@@ -132,7 +135,6 @@ class _Supervisor:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-        self._held.close()
 
 
 def count_workers(settings: Settings) -> int:
@@ -143,21 +145,19 @@ def count_workers(settings: Settings) -> int:
     return settings.workers
 
 
-def end_with(parent: int) -> None:
-    """Make the system end this process when the one that started it dies, however it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        sys.exit(1)
-
-
 def run_child() -> None:
-    """Be one of the processes of a server: told by whom it was started, and its settings on standard input."""
-    end_with(int(sys.argv[1]))
+    """Be one of the processes of a server, with its settings on standard input.
+
+    The arguments are the id of the supervisor and, where processes cannot share a port, the socket to accept from.
+    """
+    exit_with_parent(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())
     configure_logging(settings.log_level, settings.log_format)
     ready = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-    bound: socket.socket = bind(settings.host, settings.port, shared=True)
+    if len(sys.argv) > 2:
+        bound = socket.socket(fileno=int(sys.argv[2]))
+    else:
+        bound = bind(settings.host, settings.port, shared=True)
 
     def announce() -> None:
         ready.write(READY)

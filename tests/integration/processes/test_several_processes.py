@@ -38,6 +38,12 @@ def mortal(start_pennon: StartPennon) -> PennonProcess:
     return start_pennon("--processes", "2")
 
 
+class InheritingPennon(PennonProcess):
+    """A server whose processes accept from one socket, as on systems that do not balance a shared port."""
+
+    program = "tests.support.inheriting_server"
+
+
 def children_of(pid: int) -> set[int]:
     """Return the processes a process has started, by its own record."""
     return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
@@ -66,6 +72,21 @@ def test_every_process_answers_requests(server: PennonProcess) -> None:
     assert counted is not None
     assert int(counted[1]) >= 100
     assert len(children_of(server.pid)) == 2
+
+
+def test_processes_that_cannot_share_a_port_share_a_socket(tmp_path: Path) -> None:
+    with InheritingPennon(tmp_path, "--processes", "2") as server:
+        for _ in range(50):
+            assert CLIENT.get(f"{server.url}/healthz").status_code == 200
+        before = children_of(server.pid)
+        for child in before:
+            arguments = Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            assert arguments[-2] == str(server.pid).encode()  # and the socket
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: len(children_of(server.pid) - {victim}) == 2)
+        assert CLIENT.get(f"{server.url}/healthz").status_code == 200
+        assert server.stop() == 0
 
 
 def test_a_write_through_one_process_is_read_through_any_other(server: PennonProcess) -> None:

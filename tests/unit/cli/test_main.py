@@ -90,6 +90,26 @@ def test_an_interrupt_while_it_is_loaded_is_quiet() -> None:
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
 
 
+WITHOUT_POSIX = """
+import sys
+sys.modules["fcntl"] = sys.modules["resource"] = None
+from pennon.cli.main import main
+main()
+"""
+
+
+def test_where_posix_modules_are_missing_only_commands_that_need_them_are_refused(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_POSIX, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert run("tables", "--help").returncode == 0
+    refused = run("serve")
+    assert refused.returncode == 1
+    assert "This command needs Linux or macOS. On Windows, run it inside WSL 2." in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_an_interrupt_before_a_command_is_begun_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pennon.lake import local
 from pennon.lake.local import TRASH, LocalFolder
 
 
@@ -122,3 +125,51 @@ class TestRemoving:
         LocalFolder(str(tmp_path / "link")).remove_all()
         assert not (tmp_path / "link").exists()
         assert path.exists()
+
+
+class TestFlushing:
+    """Files reach the disk on systems with other calls for it than Linux."""
+
+    @pytest.fixture
+    def flushed(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The calls that flush, in order; each is still made."""
+        calls: list[str] = []
+        fsync, control = os.fsync, fcntl.fcntl
+
+        def note_fsync(opened: int) -> None:
+            calls.append("fsync")
+            fsync(opened)
+
+        def note_control(opened: int, command: int) -> int:
+            calls.append("fcntl")
+            return control(opened, command)
+
+        monkeypatch.setattr(os, "fsync", note_fsync)
+        monkeypatch.setattr(fcntl, "fcntl", note_control)
+        return calls
+
+    def test_a_system_with_a_full_flush_is_asked_for_that(
+        self, path: Path, flushed: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)  # a command that Linux knows
+        LocalFolder(str(path), durable=True).put_if_absent("a.txt", b"content")
+        assert set(flushed) == {"fcntl"}
+
+    def test_a_file_system_without_a_full_flush_is_flushed_as_far_as_it_can(
+        self, path: Path, flushed: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fcntl, "F_FULLFSYNC", 10_051, raising=False)  # a command that no system knows
+        LocalFolder(str(path), durable=True).put_if_absent("a.txt", b"content")
+        assert flushed.count("fsync") == flushed.count("fcntl") > 0
+
+    def test_many_files_are_flushed_one_by_one_where_a_file_system_cannot_be(
+        self, path: Path, flushed: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = [f"{number}.txt" for number in range(300)]
+        for name in names:
+            (path / name).touch()
+        LocalFolder(str(path), durable=True).sync(names)
+        assert len(flushed) == 0  # by one call for all of them
+        monkeypatch.setattr(local, "_syncfs", lambda: None)
+        LocalFolder(str(path), durable=True).sync(names)
+        assert len(flushed) > 300

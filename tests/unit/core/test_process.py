@@ -1,0 +1,86 @@
+"""A process that ends with its parent and keeps to its memory, on Linux and where only the fallback works."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from typing import IO
+
+import pytest
+
+from pennon.core.process import peak_memory_bytes
+from tests.support.waiting import wait_until
+
+MEGABYTE = 1024**2
+
+CHILD = """
+import os, sys, time
+from pennon.core.process import exit_with_parent
+sys.platform = sys.argv[1]
+exit_with_parent(int(sys.argv[2]))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+PARENT = """
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1], sys.argv[2], str(os.getpid())])
+"""
+
+HUNGRY = """
+import sys, time
+from pennon.core.process import limit_memory, peak_memory_bytes
+sys.platform = "darwin"
+unit = 1024  # ru_maxrss of this Linux, which is taken for that of macOS
+limit_memory(peak_memory_bytes() + 100 * 1024**2 // unit)
+kept = []
+for _ in range(100):
+    kept.append(bytearray(b"x" * 10 * 1024**2))
+    time.sleep(0.02)
+"""
+
+PLATFORMS = ("linux", "darwin")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_process_ends_when_its_parent_is_killed(platform: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, CHILD, platform], stdout=subprocess.PIPE) as parent:
+        child = _first_number(parent.stdout)
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not _runs(child))
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_process_whose_parent_is_gone_already_ends_at_once(platform: str) -> None:
+    other = os.getppid()
+    ended = subprocess.run([sys.executable, "-c", CHILD, platform, str(other)], capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (1, b"")
+
+
+def test_where_the_address_space_has_no_limit_a_process_is_killed_for_its_memory() -> None:
+    ended = subprocess.run([sys.executable, "-c", HUNGRY], capture_output=True, timeout=60)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+def test_memory_is_counted_in_the_unit_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert peak_memory_bytes() > 10 * MEGABYTE
+    counted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert counted <= peak_memory_bytes() < 10 * counted
+
+
+def _first_number(stream: IO[bytes] | None) -> int:
+    assert stream is not None
+    return int(stream.readline())
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
