@@ -20,6 +20,7 @@ PORTIONS = {
     "tests/integration/views/refresh/test_served.py": "worker",
     "tests/integration/views/test_": "worker",
     "tests/clients/sdk/test_backfill.py": "worker",
+    "tests/smoke/": "worker",
     "tests/integration/views/refresh/": "driver",
     "tests/integration/spark_source/test_connect.py": "clusters",
     "tests/integration/spark_source/": "driver",
