@@ -63,8 +63,12 @@ class SqliteConnection:
         self._raw = sqlite3.connect(
             path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
         )
-        for pragma in _PRAGMAS:
-            self._raw.execute(f"PRAGMA {pragma}")
+        try:
+            for pragma in _PRAGMAS:
+                self._raw.execute(f"PRAGMA {pragma}")
+        except BaseException:  # a file that is no database, for example; Python 3.13 warns of what stays open
+            self._raw.close()
+            raise
 
     @property
     def in_transaction(self) -> bool:

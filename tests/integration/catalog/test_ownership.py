@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def older(lake: Lake) -> None:
     """Make a lake one of the release before catalogs had an identity."""
     lake.settle()
     lake.close()
-    with sqlite3.connect(lake.root / ".pennon" / "catalog.db") as catalog:
+    with closing(sqlite3.connect(lake.root / ".pennon" / "catalog.db")) as catalog, catalog:
         for statement in TO_SCHEMA_13:
             catalog.execute(statement.format(root=lake.root))
     catalog.close()

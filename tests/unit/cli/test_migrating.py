@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pennon.catalog import open_database
@@ -56,7 +57,8 @@ def test_other_commands_ask_for_a_migration_that_is_due(run: Run, tmp_path: Path
 
 def test_a_catalog_of_a_newer_pennon_is_refused(run: Run, tmp_path: Path) -> None:
     run("migrate")
-    with sqlite3.connect(tmp_path / "pennon-data" / ".pennon" / "catalog.db") as connection:
+    path = tmp_path / "pennon-data" / ".pennon" / "catalog.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE pennon_schema SET version = 9999")
     connection.close()
     for arguments in (("migrate",), ("migrate", "--check"), ("keys", "list")):
