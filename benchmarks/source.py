@@ -88,8 +88,8 @@ class Bench:
         """Write the rows and open the session."""
         import lance
 
-        from pennon.pipeline.clusters import Cluster
-        from pennon.pipeline.session import open_session
+        from pennon.pipeline.cluster.clusters import Cluster
+        from pennon.pipeline.cluster.session import open_session
         from pennon.spark import Snapshot, register
 
         self._folder, location = folder / "parquet", str(folder / "t.lance")

@@ -20,13 +20,13 @@ from lance_namespace import errors as published
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
 from pennon.cli.examples import examples_of
-from pennon.cli.exits import Exit
+from pennon.cli.exit_codes import Exit
 from pennon.cli.main import app
 from pennon.cli.options import flag_name
 from pennon.core.errors import STATUS_BY_CODE, advice_for
 from pennon.core.settings import ENV_PREFIX, Settings
-from pennon.lake.sql_functions import FUNCTIONS, Kind
-from pennon.server.operations import OPERATIONS, UNSUPPORTED
+from pennon.server.operations.table import OPERATIONS, UNSUPPORTED
+from pennon.tables.query.sql_functions import FUNCTIONS, Kind
 
 _BOUNDS = {
     Kind.BOUNDED: "its arguments",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-AUTHORITY = "pennon.lake.authority:CommitAuthority"
-LOCAL = "pennon.lake.local:LocalFolder"
-REMOTE = "pennon.lake.remote:RemoteFolder"
+AUTHORITY = "pennon.commits.authority:CommitAuthority"
+LOCAL = "pennon.storage.local:LocalFolder"
+REMOTE = "pennon.storage.object_store:RemoteFolder"
 
 #: Before a version is recorded.
 STAGE = f"before {AUTHORITY}.stage"
@@ -23,14 +23,14 @@ SETTLE = "before pennon.catalog.versions:settle"
 #: Inside the transactions that change the catalog.
 INSERT = "after pennon.catalog.tables:insert"
 RENAME = "after pennon.catalog.tables:rename"
-SCHEDULE = "after pennon.lake.removal:Removal.schedule"
+SCHEDULE = "after pennon.tables.removal:Removal.schedule"
 #: After those that drop.
-REMOVE = "before pennon.lake.removal:Removal.remove"
+REMOVE = "before pennon.tables.removal:Removal.remove"
 REMOVE_FOLDER = f"before {LOCAL}.remove_all"
 REMOVE_TREE = "before shutil:rmtree"
 FORGET = "before pennon.catalog.garbage:remove"
 
-ANSWER = "before pennon.server.exchange:Exchange.answer"
+ANSWER = "before pennon.server.http.exchange:Exchange.answer"
 
 FAULTS = (
     STAGE,

@@ -1,7 +1,7 @@
 """``python -m tests.chaos.faulty_server serve …``: the real server, with steps at which it dies as by ``kill -9``.
 
 The steps are harmless until the file that ``FAULT_ARMED`` names is there. It holds a number and a step, such as
-``1 before pennon.lake.authority:CommitAuthority.publish``: the number of times that step is reached in this life.
+``1 before pennon.commits.authority:CommitAuthority.publish``: the number of times that step is reached in this life.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Fault:
 def main() -> None:
     """Install the faults and be the ``pennon`` command."""
     from pennon.cli.main import main as pennon
-    from pennon.lake import removal
+    from pennon.tables import removal
 
     # What a process removes is its own for a while, even when it is dead; most tests need not wait for that.
     removal._LEASE_MILLIS = int(os.environ["FAULT_LEASE_MILLIS"])

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 
 from pennon.catalog import versions
 from pennon.catalog.versions import Version
-from pennon.lake.staging import Proposal, Staged
+from pennon.commits.staging import Proposal, Staged
 from pennon.namespace import PennonNamespace
 from tests.chaos.manifests import make_manifest, manifest_name, staged_name
 

@@ -13,11 +13,11 @@ from sqlglot.dialects import Spark
 from sqlglot.errors import TokenError
 
 from pennon.core.settings import load_settings
-from pennon.pipeline.session import Sessions
+from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.plan_check import check_statement, restrict
-from pennon.views.definition import SOURCE_ROW
-from pennon.views.spark_lexer import normalise
-from pennon.views.spark_sql import SparkQuery, checked_statement
+from pennon.views.model.definition import SOURCE_ROW
+from pennon.views.sql.spark_lexer import normalise
+from pennon.views.sql.spark_sql import SparkQuery, checked_statement
 from tests.support.spark import QUICK_DRIVER
 from tests.support.view_sql import CONTINUED_COMMENT, INNER_HINT, QUERIES, REFUSED, SOURCES
 

@@ -16,7 +16,7 @@ import pytest
 
 from pennon.catalog import versions
 from pennon.catalog.tables import Table
-from pennon.lake import history
+from pennon.commits import history
 from pennon.namespace import PennonNamespace
 from tests.chaos.manifests import make_manifest, manifest_name, staged_name
 from tests.clients.lakes import arrow_stream, ids_of, rows

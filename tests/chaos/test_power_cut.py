@@ -12,8 +12,8 @@ import lance_namespace as ln
 import lancedb
 import pytest
 
-from pennon.lake.layout import manifest_name
-from pennon.lake.manifest import parse_manifest
+from pennon.commits.manifest import parse_manifest
+from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
 

@@ -23,7 +23,7 @@ from lance_namespace_urllib3_client.models import (
     VersionRange,
 )
 
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.clients.lakes import ClientTable, rows
 from tests.clients.staging import Stager
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace_urllib3_client.models import AlterColumnsEntry, QueryTableRequestVector
 
-from pennon.lake.arrow_json import type_to_json
+from pennon.tables.arrow_json import type_to_json
 from tests.clients.lakes import ARROW, Lake, arrow_stream
 from tests.clients.remote.conftest import NO_RETRIES, connect
 from tests.integration.data.arrow_types import CASTS, EVERY, name_of, stored_type, wide_table, with_listed_maps

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pennon.cli.main import main
-from pennon.server import supervising
+from pennon.server import supervisor
 
 
 def start() -> None:
     """Run the command line, with a supervisor that hands its own socket to its processes."""
-    vars(supervising)["can_share_port"] = lambda: False
+    vars(supervisor)["can_share_port"] = lambda: False
     main()
 
 

@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from pennon.pipeline.java import find_java
+from pennon.pipeline.cluster.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 90.0

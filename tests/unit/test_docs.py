@@ -15,7 +15,7 @@ from scripts import generate_reference
 from pennon import __version__
 from pennon.cli.main import app
 from pennon.core.settings import Settings, load_settings
-from pennon.server.operations import OPERATIONS, UNSUPPORTED
+from pennon.server.operations.table import OPERATIONS, UNSUPPORTED
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"

@@ -3,7 +3,7 @@
 One module a noun; each function takes the connection of the transaction it is part of.
 """
 
-from pennon.catalog.database import Connection, Database, StillReferencedError, UnclearOutcomeError, write_note
-from pennon.catalog.opening import open_database
+from pennon.catalog.database.connect import open_database
+from pennon.catalog.database.protocol import Connection, Database, StillReferencedError, UnclearOutcomeError, write_note
 
 __all__ = ["Connection", "Database", "StillReferencedError", "UnclearOutcomeError", "open_database", "write_note"]

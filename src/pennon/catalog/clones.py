@@ -9,7 +9,7 @@ from pennon.catalog import tables
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
     from pennon.catalog.tables import Table
 
 

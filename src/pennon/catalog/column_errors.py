@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pennon.core.identifiers import new_id
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 _COLUMNS = (
     "job_id, fragment_id, row_offset, row_id, function, function_version, table_version, error_type, error_message, "

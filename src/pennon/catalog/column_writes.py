@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 #: Records kept for each branch. Of what was written before the oldest of so many records, nothing is known any more.
 MOST_KEPT = 512

@@ -10,7 +10,7 @@ from pennon.core.clock import now_millis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 
 def add(connection: Connection, location: str, table_id: str, lease_millis: int) -> None:

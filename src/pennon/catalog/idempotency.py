@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pennon.core.clock import now_millis
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 
 @dataclass(frozen=True)

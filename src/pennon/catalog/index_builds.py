@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pennon.core.clock import now_millis
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 #: A build that was not heard of for so long ended with its process.
 SILENCE_MILLIS = 60_000

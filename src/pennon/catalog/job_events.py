@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Row
+    from pennon.catalog.database.protocol import Connection, Row
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Row
+    from pennon.catalog.database.protocol import Connection, Row
 
 PENDING, RUNNING, COMMITTING, PAUSED = "pending", "running", "committing", "paused"
 DONE, FAILED, CANCELLED, TIMED_OUT = "done", "failed", "cancelled", "timed_out"

@@ -13,7 +13,7 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, identifier_of, key_of, new_id
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Row
+    from pennon.catalog.database.protocol import Connection, Row
 
 _PREFIX = "pennon_"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 _RELATIVE: tuple[LiteralString, ...] = (
     "UPDATE tables SET location = substr(location, ?) WHERE location >= ? AND location < ?",

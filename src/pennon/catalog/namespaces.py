@@ -10,7 +10,7 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import child_key_range, identifier_of, key_of
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 
 def find_properties(connection: Connection, namespace: Sequence[str]) -> Properties | None:

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Database
+    from pennon.catalog.database.protocol import Connection, Database
 
 # Keys are compared byte by byte in both databases, so that pages have one order everywhere.
 _KEY_TYPE = {"sqlite": "TEXT", "postgresql": 'TEXT COLLATE "C"'}

@@ -12,7 +12,7 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Row
+    from pennon.catalog.database.protocol import Connection, Row
 
 #: How a table came into the catalog.
 CREATED, REGISTERED, DISCOVERED, VIEW = "created", "registered", "discovered", "view"

@@ -11,7 +11,7 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, identifier_of, key_of, new_id
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection
+    from pennon.catalog.database.protocol import Connection
 
 #: Operations whose object is a namespace; a batch's is the one that holds all its tables.
 _ON_NAMESPACES = frozenset({"CreateNamespace", "DropNamespace", "BatchCreateTableVersions", "BatchCommitTables"})

@@ -10,7 +10,7 @@ from pennon.catalog.properties import Properties, dump_properties, load_properti
 from pennon.core.clock import now_millis
 
 if TYPE_CHECKING:
-    from pennon.catalog.database import Connection, Row
+    from pennon.catalog.database.protocol import Connection, Row
 
 #: The branch of a table that has no name of its own.
 MAIN = ""

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pennon.catalog import open_database
 from pennon.catalog.schema import SchemaError, latest_version, migrate, schema_version
-from pennon.cli.exits import CommandError, Exit
+from pennon.cli.exit_codes import CommandError, Exit
 from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from pennon.catalog.schema import latest_version, schema_version
 from pennon.cli.catalog import is_missing, place_of, why_unreachable
 from pennon.cli.options import PLACE_SETTINGS, with_settings
 from pennon.cli.output import Form, FormOption, show
-from pennon.cli.storage_care import (
+from pennon.cli.storage_checks import (
     adopt_root,
     lost_names,
     name_some,
@@ -38,7 +38,7 @@ from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
-    from pennon.lake.folder import Folder, StoredFile
+    from pennon.storage.file_io import Folder, StoredFile
 
 Status = Literal["OK", "WARN", "FAIL"]
 
@@ -92,7 +92,7 @@ def check_packages(_: Patient) -> Check:
 
 def check_java(_: Patient) -> Check:
     """Start the Java that Spark would run on: the system's, or the one that comes as a wheel."""
-    from pennon.pipeline.java import JavaNotFoundError, choose_java
+    from pennon.pipeline.cluster.java import JavaNotFoundError, choose_java
 
     try:
         java = choose_java()
@@ -153,7 +153,7 @@ def check_storage(patient: Patient) -> Check:
 
 def check_port(patient: Patient) -> Check:
     """Look whether the server could listen."""
-    from pennon.server.running import address_of, bind
+    from pennon.server.process import address_of, bind
 
     host, port = patient.settings.host, patient.settings.port
     try:
@@ -183,7 +183,7 @@ def check_clock(patient: Patient) -> Check:
 
 def check_keys(patient: Patient) -> Check:
     """Look whether those who should not call are kept out."""
-    from pennon.server.running import is_loopback
+    from pennon.server.process import is_loopback
 
     settings, version = patient.settings, schema_version(patient.database) if patient.database else 0
     if version not in {0, latest_version()}:
@@ -204,7 +204,7 @@ def check_keys(patient: Patient) -> Check:
 
 def check_ownership(patient: Patient) -> Check:
     """Look whether the storage root, and every managed table, is this catalog's to write."""
-    from pennon.lake.ownership import Ownership
+    from pennon.commits.ownership import Ownership
 
     if patient.database is None or schema_version(patient.database) != latest_version():
         return Check("Ownership", "OK", "not looked at: the catalog is not there yet, or has another schema")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pennon.cli.examples import examples
-from pennon.cli.exits import Exit
+from pennon.cli.exit_codes import Exit
 from pennon.cli.names import parse_name, parse_table, spell
 from pennon.cli.output import Form, FormOption, console, note, show, table_of, time_text
 from pennon.cli.servers import with_server

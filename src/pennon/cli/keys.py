@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.catalog import keys, namespaces
 from pennon.cli.catalog import is_missing, open_catalog, place_of
 from pennon.cli.examples import examples
-from pennon.cli.exits import CommandError, Exit
+from pennon.cli.exit_codes import CommandError, Exit
 from pennon.cli.names import parse_name
 from pennon.cli.options import with_settings
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text

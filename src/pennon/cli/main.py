@@ -14,17 +14,17 @@ from lance_namespace.errors import LanceNamespaceError
 from pennon import __version__
 from pennon.catalog.schema import SchemaError
 from pennon.cli import jobs, keys, namespaces, tables, tags, versions, views
-from pennon.cli.backfilling import backfill
-from pennon.cli.demo import demo
+from pennon.cli.backfill import backfill
+from pennon.cli.demo.command import demo
 from pennon.cli.doctor import doctor
 from pennon.cli.examples import examples
-from pennon.cli.exits import CommandError, Exit, exit_of, next_step
-from pennon.cli.importing import import_catalog
-from pennon.cli.migrating import migrate_catalog
+from pennon.cli.exit_codes import CommandError, Exit, exit_of, next_step
+from pennon.cli.import_catalog import import_catalog
+from pennon.cli.migrate import migrate_catalog
 from pennon.cli.options import with_settings
 from pennon.cli.output import complain
 from pennon.cli.profiles import list_profiles
-from pennon.cli.querying import query
+from pennon.cli.query import query
 from pennon.cli.worker import worker
 from pennon.core.settings import Settings, SettingsError
 
@@ -59,8 +59,8 @@ def serve(settings: Settings) -> None:
 
     Each option is also an environment variable, as PENNON_PORT is for --port, and a name in the file of --config.
     """
-    from pennon.server.running import configure_logging
-    from pennon.server.running import serve as run
+    from pennon.server.process import configure_logging
+    from pennon.server.process import serve as run
 
     configure_logging(settings.log_level, settings.log_format)
     run(settings)

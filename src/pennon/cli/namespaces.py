@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from lance_namespace.errors import InvalidInputError
 
-from pennon.cli.asking import confirm
+from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
 from pennon.cli.names import namespace_route, parse_name, spell
 from pennon.cli.output import Form, FormOption, note, show, table_of

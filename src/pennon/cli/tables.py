@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pennon.cli.asking import confirm
+from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
 from pennon.cli.names import namespace_route, parse_name, parse_table, spell, table_route
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
@@ -181,7 +181,7 @@ def _type_text(given: dict[str, Any]) -> str:
     """Return a type as Arrow writes it, or as the server calls it when this Arrow does not know it."""
     from lance_namespace.errors import InvalidInputError
 
-    from pennon.lake.arrow_json import type_from_json
+    from pennon.tables.arrow_json import type_from_json
 
     try:
         return str(type_from_json(given))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from lance_namespace.errors import InvalidInputError
 
-from pennon.cli.asking import confirm
+from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
 from pennon.cli.names import parse_table, spell, table_route
 from pennon.cli.output import Form, FormOption, note, show, table_of, time_text

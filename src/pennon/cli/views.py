@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pennon.cli.asking import confirm
+from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
 from pennon.cli.job_options import ClusterOption, ConcurrencyOption, PriorityOption, TimeoutOption, WaitOption
 from pennon.cli.jobs import follow

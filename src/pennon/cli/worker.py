@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 
 from pennon.cli.catalog import require_catalog
-from pennon.cli.exits import CommandError, Exit
+from pennon.cli.exit_codes import CommandError, Exit
 from pennon.cli.options import with_settings
 from pennon.core.settings import Settings
 
@@ -27,7 +27,7 @@ def worker(settings: Settings) -> None:
         said = "Jobs run on Spark, which is not installed: run pip install 'pennon[all]'."
         raise CommandError(said, Exit.FAILED)
     _quieten()
-    from pennon.server.running import configure_logging
+    from pennon.server.process import configure_logging
 
     configure_logging(settings.log_level, settings.log_format)
     run_worker(settings, lambda: print("Pennon's worker is ready", flush=True))  # noqa: T201
@@ -36,14 +36,14 @@ def worker(settings: Settings) -> None:
 def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     """Work until the process is told to stop."""
     require_catalog(settings)
+    from pennon.jobs.auto_backfill import AutoBackfill, Triggers
+    from pennon.jobs.auto_refresh import AutoRefresh
     from pennon.jobs.pin_sweep import PinSweep
-    from pennon.jobs.refreshes import AutoRefresh
-    from pennon.jobs.roster import Roster
-    from pennon.jobs.triggers import AutoBackfill, Triggers
-    from pennon.namespace.service import build_house
-    from pennon.pipeline.session import Sessions
-    from pennon.pipeline.tools import Tools
-    from pennon.pipeline.worker import Worker
+    from pennon.jobs.worker_registry import Roster
+    from pennon.namespace.namespace import build_house
+    from pennon.pipeline.cluster.session import Sessions
+    from pennon.pipeline.worker.loop import Worker
+    from pennon.pipeline.worker.services import Tools
 
     house = build_house(settings)
     tools = Tools(
@@ -92,8 +92,8 @@ def run_child() -> None:
     """Be the worker of a server: told by whom it was started, and its settings on standard input."""
     _quieten()
     from pennon.core.process import exit_with_parent
-    from pennon.server.running import configure_logging
-    from pennon.server.supervising import READY
+    from pennon.server.process import configure_logging
+    from pennon.server.supervisor import READY
 
     exit_with_parent(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())

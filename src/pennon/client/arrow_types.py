@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake import arrow_json
+from pennon.tables import arrow_json
 
 
 def type_to_json(kind: pa.DataType) -> dict[str, Any]:

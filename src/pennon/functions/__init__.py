@@ -1,6 +1,6 @@
 """Functions that fill columns: declaring them, their envelope, and applying them to batches.
 
-Client, server and executors share this layer, so importing it costs next to nothing. Only ``loading`` unpickles, and
+Client, server and executors share this layer, so importing it costs next to nothing. Only ``loader`` unpickles, and
 only executors import it.
 """
 
@@ -10,22 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pennon.functions.chunking import chunker
-    from pennon.functions.declaring import Function, udf
+    from pennon.functions.decorators.chunker import chunker
+    from pennon.functions.decorators.udf import Function, udf
+    from pennon.functions.decorators.udtf import udtf
     from pennon.functions.envelope import Envelope, read_envelope
+    from pennon.functions.error_policy import ErrorPolicy
     from pennon.functions.outputs import Output
-    from pennon.functions.policy import ErrorPolicy
-    from pennon.functions.table_functions import udtf
 
 __all__ = ["udf", "chunker", "udtf", "Function", "Output", "ErrorPolicy", "Envelope", "read_envelope"]
 
 _HOMES = {
-    "udf": "declaring",
-    "chunker": "chunking",
-    "udtf": "table_functions",
-    "Function": "declaring",
+    "udf": "decorators.udf",
+    "chunker": "decorators.chunker",
+    "udtf": "decorators.udtf",
+    "Function": "decorators.udf",
     "Output": "outputs",
-    "ErrorPolicy": "policy",
+    "ErrorPolicy": "error_policy",
     "Envelope": "envelope",
     "read_envelope": "envelope",
 }

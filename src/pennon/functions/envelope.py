@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
+from pennon.functions.error_policy import ErrorPolicy
 from pennon.functions.options import Options
 from pennon.functions.outputs import Output
-from pennon.functions.policy import ErrorPolicy
 
 Form = Literal["pennon", "pickle", "geneva"]
 #: How a function of columns is called, how one that makes several rows of one, and one that makes rows of a table.

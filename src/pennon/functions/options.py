@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from pennon.functions.policy import ErrorPolicy
+from pennon.functions.error_policy import ErrorPolicy
 
 #: The most that each may be: beyond what any machine has, and within what Spark, Arrow and Lance can count.
 _WHOLE = {"batch_size": 2**31 - 1, "batch_bytes": 2**40, "memory": 2**50}

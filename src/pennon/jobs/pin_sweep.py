@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from pennon.catalog import jobs, tables, views
 from pennon.core.clock import now_millis
 from pennon.views import pins
-from pennon.views.definition import Definition
+from pennon.views.model.definition import Definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.views import View
-    from pennon.lake.folder import Folder
-    from pennon.lake.places import Places
+    from pennon.storage.file_io import Folder
+    from pennon.storage.root import Places
 
 logger = logging.getLogger("pennon.worker")
 

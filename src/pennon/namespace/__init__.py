@@ -2,7 +2,7 @@
 
 from lance_namespace import register_namespace_impl
 
-from pennon.namespace.service import PennonNamespace
+from pennon.namespace.namespace import PennonNamespace
 
 # From here on, ``lance_namespace.connect("pennon", {"directory": …})`` is Pennon in this process.
 register_namespace_impl("pennon", "pennon.namespace.PennonNamespace")

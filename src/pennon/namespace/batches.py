@@ -24,9 +24,9 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from pennon.catalog import StillReferencedError
 from pennon.catalog.versions import Version
+from pennon.commits.authority import OvertakenError
 from pennon.core.identifiers import common_namespace
-from pennon.lake.authority import OvertakenError
-from pennon.namespace.base import missing_namespace, note_transaction, request_as, table_id
+from pennon.namespace.operations import missing_namespace, note_transaction, request_as, table_id
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.versions import VersionOperations, proposal_of
 

@@ -20,18 +20,18 @@ from lance_namespace.errors import (
 )
 from lance_namespace_urllib3_client.models import BranchContents
 
-from pennon.catalog import column_fills, column_writes, versions
+from pennon.catalog import column_states, column_writes, versions
 from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake import refs
-from pennon.lake.layout import branch_folder, check_branch
-from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.storage import refs
+from pennon.storage.layout import branch_folder, check_branch
 from pennon.views import pins
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
-    from pennon.lake.folder import Folder
+    from pennon.storage.file_io import Folder
 
 _LISTING = "branches"
 
@@ -80,7 +80,7 @@ class BranchOperations(Operations):
 
         def forget(connection: Connection) -> None:
             versions.delete_branch(connection, table.id, name)
-            column_fills.delete_branch(connection, table.id, name)
+            column_states.delete_branch(connection, table.id, name)
             column_writes.delete_branch(connection, table.id, name)
 
         def work(opened: Any) -> None:

@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pennon.catalog import views
+from pennon.columns.declarations import read_inputs
+from pennon.columns.feature_columns import feature_columns, find_feature_column
+from pennon.commits.view_protection import refuse_view_write
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
-from pennon.lake.arrow_json import text_map
-from pennon.lake.feature_columns import feature_columns, find_feature_column
-from pennon.lake.field_paths import find_field, join_path, plain_path, split_path
-from pennon.lake.guarding import refuse_view_write
-from pennon.lake.virtual_columns import COMPUTED_INPUTS_KEY, COMPUTED_KEY, INPUTS_KEY, read_inputs
 from pennon.namespace.dependents import DependentOperations, Dropped
-from pennon.views.definition import Definition
-from pennon.views.dependents import columns_computed_from, overlaps, views_reading, with_views_above
-from pennon.views.own_columns import own_columns
-from pennon.views.renaming import rename_column, rename_field, rename_in
+from pennon.tables.arrow_json import text_map
+from pennon.tables.field_metadata import COMPUTED_INPUTS_KEY, COMPUTED_KEY, INPUTS_KEY
+from pennon.tables.field_paths import find_field, join_path, plain_path, split_path
+from pennon.views.lineage.column_renames import rename_column, rename_field, rename_in
+from pennon.views.lineage.dependents import columns_computed_from, overlaps, views_reading, with_views_above
+from pennon.views.lineage.own_columns import own_columns
+from pennon.views.model.definition import Definition
 
 if TYPE_CHECKING:
     from lance_namespace_urllib3_client.models import AlterColumnsEntry

@@ -20,12 +20,19 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, TableSchemaValidationError
 
-from pennon.lake.arrow_json import text_map, type_from_json, type_to_json
-from pennon.lake.arrow_types import check_type, holds
-from pennon.lake.blobs import check_metadata_change
-from pennon.lake.expressions import SqlLimits, check_expression, check_written_size
-from pennon.lake.feature_columns import expression_inputs, sibling_outputs
-from pennon.lake.field_paths import (
+from pennon.columns.declarations import binding_metadata, computed_metadata, store_function
+from pennon.columns.feature_columns import expression_inputs, sibling_outputs
+from pennon.namespace.column_effects import ColumnEffect
+from pennon.namespace.dependents import DependentOperations, wants_cascade
+from pennon.namespace.feature_columns import stored_function
+from pennon.namespace.function_environments import check_manifest
+from pennon.namespace.operations import note_of, request_as, table_id
+from pennon.storage.layout import check_branch
+from pennon.tables.arrow_json import text_map, type_from_json, type_to_json
+from pennon.tables.arrow_types import check_type, holds
+from pennon.tables.blobs import check_metadata_change
+from pennon.tables.field_metadata import COMPUTED_KEYS, IDENTITY_KEY, STRUCT_FIELD_KEY
+from pennon.tables.field_paths import (
     find_field,
     has_field,
     join_path,
@@ -34,21 +41,8 @@ from pennon.lake.field_paths import (
     split_path,
     stored_metadata,
 )
-from pennon.lake.layout import check_branch
-from pennon.lake.virtual_columns import (
-    COMPUTED_KEYS,
-    IDENTITY_KEY,
-    STRUCT_FIELD_KEY,
-    binding_metadata,
-    computed_metadata,
-    store_function,
-)
-from pennon.lake.writing import check_column_names, check_schema
-from pennon.namespace.backfills import stored_function
-from pennon.namespace.base import note_of, request_as, table_id
-from pennon.namespace.column_effects import ColumnEffect
-from pennon.namespace.dependents import DependentOperations, wants_cascade
-from pennon.namespace.function_environments import check_manifest
+from pennon.tables.query.expressions import SqlLimits, check_expression, check_written_size
+from pennon.tables.writer import check_column_names, check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -62,8 +56,8 @@ if TYPE_CHECKING:
 
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
-    from pennon.lake.folder import Folder
-    from pennon.lake.writing import Written
+    from pennon.storage.file_io import Folder
+    from pennon.tables.writer import Written
 
 
 class ColumnOperations(DependentOperations):

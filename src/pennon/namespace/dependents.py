@@ -12,10 +12,11 @@ from lance_namespace.errors import InvalidTableStateError, PermissionDeniedError
 from pennon.catalog import clones, tables, views
 from pennon.core.caller import Principal, Role, current_caller
 from pennon.core.identifiers import format_identifier
-from pennon.lake.field_paths import find_field
-from pennon.namespace.base import Operations
-from pennon.views import dependents, pins
-from pennon.views.definition import Definition, Source
+from pennon.namespace.operations import Operations
+from pennon.tables.field_paths import find_field
+from pennon.views import pins
+from pennon.views.lineage import dependents
+from pennon.views.model.definition import Definition, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.views import Dependent
-    from pennon.lake.folder import Folder
+    from pennon.storage.file_io import Folder
 
 logger = logging.getLogger("pennon.namespace")
 

@@ -18,9 +18,9 @@ from pennon.catalog.tables import DISCOVERED
 from pennon.catalog.versions import MAIN
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
-from pennon.lake import refs
-from pennon.lake.layout import check_branch
-from pennon.namespace.base import Operations, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id
+from pennon.storage import refs
+from pennon.storage.layout import check_branch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

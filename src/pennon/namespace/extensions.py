@@ -18,27 +18,27 @@ from lance_namespace.errors import (
 from pennon.catalog import UnclearOutcomeError, clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
-from pennon.lake import refs
-from pennon.lake.blobs import is_blob, open_blobs
-from pennon.lake.comparing import bring_over, compare
-from pennon.lake.field_paths import find_field
-from pennon.lake.layout import check_branch
-from pennon.lake.links import link
-from pennon.lake.problems import typed_errors
-from pennon.lake.snapshots import bases_of
-from pennon.namespace.base import note_of
 from pennon.namespace.branches import BranchOperations
+from pennon.namespace.operations import note_of
 from pennon.namespace.queries import Answer, Hold
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.tags import TagOperations
+from pennon.storage import refs
+from pennon.storage.layout import check_branch
+from pennon.storage.links import link
+from pennon.tables.blobs import is_blob, open_blobs
+from pennon.tables.comparison import bring_over, compare
+from pennon.tables.field_paths import find_field
+from pennon.tables.lance_errors import typed_errors
+from pennon.tables.snapshots import bases_of
 from pennon.views import pins
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
-    from pennon.lake.arrow_stream import ArrowSource
-    from pennon.lake.comparing import Comparison
+    from pennon.tables.arrow_stream import ArrowSource
+    from pennon.tables.comparison import Comparison
 
 Json = dict[str, Any]
 

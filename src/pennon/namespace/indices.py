@@ -19,10 +19,10 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError, Ta
 
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake.indexing import describe_indices, index_stats
-from pennon.lake.layout import check_branch
-from pennon.lake.problems import typed_errors
-from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.storage.layout import check_branch
+from pennon.tables.indexes import describe_indices, index_stats
+from pennon.tables.lance_errors import typed_errors
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table

@@ -7,16 +7,12 @@ from typing import Any
 from lance_namespace.errors import InvalidInputError
 
 from pennon import __version__
+from pennon.columns.feature_columns import find_feature_column
 from pennon.core.caller import EVERYTHING, current_caller
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.functions.envelope import Envelope
-from pennon.lake.comparing import compare_schemas
-from pennon.lake.feature_columns import find_feature_column
-from pennon.lake.layout import check_branch
-from pennon.lake.problems import typed_errors
-from pennon.namespace.backfills import BackfillOperations
-from pennon.namespace.base import request_as, table_id
-from pennon.namespace.inspection_models import (
+from pennon.namespace.feature_columns import BackfillOperations
+from pennon.namespace.models.inspection import (
     CallerGrant,
     CallerRequest,
     DescribeCallerResponse,
@@ -28,7 +24,11 @@ from pennon.namespace.inspection_models import (
     ListTableFragmentsResponse,
     TableFragment,
 )
-from pennon.views import changes
+from pennon.namespace.operations import request_as, table_id
+from pennon.storage.layout import check_branch
+from pennon.tables.comparison import compare_schemas
+from pennon.tables.lance_errors import typed_errors
+from pennon.views.refresh import changes
 
 _FRAGMENTS = "fragments"
 

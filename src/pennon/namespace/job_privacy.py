@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pennon.catalog import tables, views
 from pennon.core.identifiers import ROOT, parse_identifier
-from pennon.views.definition import Definition
+from pennon.views.model.definition import Definition
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection

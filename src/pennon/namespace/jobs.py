@@ -15,10 +15,10 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within, parse_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.jobs import control
+from pennon.jobs.auto_refresh import KIND as REFRESH
 from pennon.jobs.queue import locked, missing_job
-from pennon.jobs.refreshes import KIND as REFRESH
-from pennon.namespace.base import Operations, namespace_id, note_transaction, request_as
-from pennon.namespace.job_models import (
+from pennon.namespace.job_privacy import event_without_hidden_names, reads_hidden, without_hidden_names
+from pennon.namespace.models.jobs import (
     CancelJobResponse,
     DescribeJobResponse,
     JobFailure,
@@ -31,7 +31,7 @@ from pennon.namespace.job_models import (
     RetryJobRequest,
     RetryJobResponse,
 )
-from pennon.namespace.job_privacy import event_without_hidden_names, reads_hidden, without_hidden_names
+from pennon.namespace.operations import Operations, namespace_id, note_transaction, request_as
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection

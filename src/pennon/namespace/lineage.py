@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import LanceNamespaceError
 
 from pennon.catalog import tables, views
+from pennon.columns.feature_columns import feature_columns, find_feature_column
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
-from pennon.lake.feature_columns import feature_columns, find_feature_column
-from pennon.namespace.base import Operations, parse_choice, request_as, table_id
-from pennon.namespace.lineage_models import (
+from pennon.namespace.models.lineage import (
     DescribeLineageRequest,
     DescribeLineageResponse,
     LineageEdge,
     LineageNode,
 )
-from pennon.views.definition import Definition
-from pennon.views.origins import column_origins
+from pennon.namespace.operations import Operations, parse_choice, request_as, table_id
+from pennon.views.lineage.origins import column_origins
+from pennon.views.model.definition import Definition
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection

@@ -11,7 +11,7 @@ from pennon.catalog import namespaces, tables
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier, format_identifier, is_within, key_of
 from pennon.core.paging import Key, cut_page, decode_token, page_size
-from pennon.namespace.base import Operations, missing_namespace, namespace_id, request_as
+from pennon.namespace.operations import Operations, missing_namespace, namespace_id, request_as
 
 _OF_NAMESPACE, _OF_ALL = "tables", "all_tables"
 

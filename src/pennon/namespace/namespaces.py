@@ -27,7 +27,8 @@ from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.namespace.base import (
+from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
+from pennon.namespace.operations import (
     missing_namespace,
     namespace_id,
     note_transaction,
@@ -35,14 +36,13 @@ from pennon.namespace.base import (
     parse_choice,
     request_as,
 )
-from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pennon.catalog import Connection
     from pennon.catalog.properties import Properties
-    from pennon.namespace.base import Result
+    from pennon.namespace.operations import Result
 
 _LISTING = "namespaces"
 _ATTEMPTS = 8

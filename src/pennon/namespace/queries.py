@@ -18,18 +18,18 @@ from lance_namespace import (
 )
 from lance_namespace.errors import InvalidInputError
 
-from pennon.lake.expressions import DEFAULT_LIMITS, Expression, SqlLimits, demanding_reason, read_expression
-from pennon.lake.fulltext import FullText
-from pennon.lake.layout import check_branch
-from pennon.lake.problems import typed_errors
-from pennon.lake.querying import Query, asks_for_few_rows, build_scanner, is_in_head, open_reader, read_head
-from pennon.lake.snapshots import bases_of
-from pennon.namespace.base import Operations, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id
+from pennon.storage.layout import check_branch
+from pennon.tables.lance_errors import typed_errors
+from pennon.tables.query.expressions import DEFAULT_LIMITS, Expression, SqlLimits, demanding_reason, read_expression
+from pennon.tables.query.full_text import FullText
+from pennon.tables.query.scan import Query, asks_for_few_rows, build_scanner, is_in_head, open_reader, read_head
+from pennon.tables.snapshots import bases_of
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
-    from pennon.lake.datasets import Handle
+    from pennon.tables.datasets import Handle
 
 _NEAREST = {
     "distance_type": "metric",

@@ -23,22 +23,22 @@ from lance_namespace import (
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableAlreadyExistsError
 
 from pennon.catalog import StillReferencedError, namespaces, tables
+from pennon.commits.view_protection import refuse_view_write
 from pennon.core.identifiers import format_identifier
-from pennon.lake.arrow_stream import ArrowSource, source_of
-from pennon.lake.expressions import check_expression, check_written_size
-from pennon.lake.field_paths import find_field
-from pennon.lake.guarding import refuse_view_write
-from pennon.lake.layout import check_branch
-from pennon.lake.merging import Merge, Spool
-from pennon.lake.schema_comparison import require_same_schema
-from pennon.namespace.base import note_of, parse_choice, request_as, table_id
+from pennon.namespace.operations import note_of, parse_choice, request_as, table_id
 from pennon.namespace.tables import TableOperations
+from pennon.storage.layout import check_branch
+from pennon.tables.arrow_stream import ArrowSource, source_of
+from pennon.tables.field_paths import find_field
+from pennon.tables.query.expressions import check_expression, check_written_size
+from pennon.tables.schema_comparison import require_same_schema
+from pennon.tables.upsert import Merge, Spool
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
-    from pennon.lake.writing import Note, Written
+    from pennon.tables.writer import Note, Written
 
 _DURATION = re.compile(r"(?P<value>[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?P<unit>ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}

@@ -8,9 +8,9 @@ import numpy as np
 from lance_namespace import GetTableStatsRequest, GetTableStatsResponse, RestoreTableRequest, RestoreTableResponse
 from lance_namespace_urllib3_client.models import FragmentStats, FragmentSummary
 
-from pennon.lake.layout import check_branch
-from pennon.lake.problems import typed_errors
-from pennon.namespace.base import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.storage.layout import check_branch
+from pennon.tables.lance_errors import typed_errors
 
 #: Fragments with fewer rows than this gain by compaction.
 _SMALL_ROWS = 100_000

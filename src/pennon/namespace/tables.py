@@ -20,15 +20,14 @@ from lance_namespace import (
 )
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableAlreadyExistsError
 
-from pennon.catalog import StillReferencedError, dropped_places, garbage, tables, versions
+from pennon.catalog import StillReferencedError, dropped_locations, garbage, tables, versions
 from pennon.catalog.tables import REGISTERED, Table
+from pennon.commits.history import stored_versions
+from pennon.commits.view_protection import refuse_view_write
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
-from pennon.lake import refs
-from pennon.lake.guarding import refuse_view_write
-from pennon.lake.history import stored_versions
-from pennon.lake.layout import DEREGISTERED_MARKER, RESERVED_MARKER
-from pennon.namespace.base import (
+from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
+from pennon.namespace.operations import (
     missing_table,
     note_transaction,
     parse_choice,
@@ -36,7 +35,8 @@ from pennon.namespace.base import (
     require_free_hand,
     table_id,
 )
-from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
+from pennon.storage import refs
+from pennon.storage.layout import DEREGISTERED_MARKER, RESERVED_MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -278,7 +278,7 @@ class TableOperations(DependentOperations):
 
     def _is_held(self, connection: Connection, place: str) -> bool:
         """Tell whether writers may still hold an earlier table at the place that a name gives to one."""
-        return self.house.settings.recreate_apart and dropped_places.holds(connection, place)
+        return self.house.settings.recreate_apart and dropped_locations.holds(connection, place)
 
     def _notice(self, identifier: Identifier) -> None:
         """Let a table that is in the root folder have its name, before another is given it and hides the folder."""

@@ -21,9 +21,9 @@ from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake import refs
-from pennon.lake.layout import check_branch
-from pennon.namespace.base import Operations, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id
+from pennon.storage import refs
+from pennon.storage.layout import check_branch
 
 _LISTING = "tags"
 

@@ -22,7 +22,7 @@ from lance_namespace.errors import (
 from pennon.catalog import transactions
 from pennon.catalog.transactions import CANCELED, FAILED, QUEUED, RUNNING, SUCCEEDED, Transaction
 from pennon.core.caller import Role, current_caller
-from pennon.namespace.base import CONTEXT_PREFIX, RECORDED_PROPERTIES, Operations, parse_choice, request_as
+from pennon.namespace.operations import CONTEXT_PREFIX, RECORDED_PROPERTIES, Operations, parse_choice, request_as
 
 if TYPE_CHECKING:
     from lance_namespace_urllib3_client.models import (

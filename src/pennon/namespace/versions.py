@@ -25,13 +25,13 @@ from lance_namespace.errors import (
 from lance_namespace_urllib3_client.models import CreateTableVersionEntry, TableVersion, VersionRange
 
 from pennon.catalog import versions
+from pennon.commits.history import manifest_path, stored_versions
+from pennon.commits.staging import Proposal
 from pennon.core.identifiers import common_namespace, format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake import refs
-from pennon.lake.history import manifest_path, stored_versions
-from pennon.lake.layout import check_branch, versions_folder
-from pennon.lake.staging import Proposal
-from pennon.namespace.base import Operations, note_transaction, request_as, table_id
+from pennon.namespace.operations import Operations, note_transaction, request_as, table_id
+from pennon.storage import refs
+from pennon.storage.layout import check_branch, versions_folder
 from pennon.views import pins
 
 if TYPE_CHECKING:

@@ -17,27 +17,27 @@ from lance_namespace.errors import (
 
 from pennon.catalog import StillReferencedError, namespaces, tables, views
 from pennon.catalog.views import View
+from pennon.columns.declarations import function_reference
 from pennon.core.caller import Caller, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier, is_within
-from pennon.jobs.refreshes import submit_refresh
-from pennon.lake import refs
-from pennon.lake.arrow_stream import ArrowSource, source_of
-from pennon.lake.virtual_columns import function_reference
-from pennon.namespace.base import missing_table, note_transaction, parse_choice, request_as, table_id
+from pennon.jobs.auto_refresh import submit_refresh
 from pennon.namespace.function_environments import check_manifest
+from pennon.namespace.models.views import CreateViewRequest
+from pennon.namespace.operations import missing_table, note_transaction, parse_choice, request_as, table_id
 from pennon.namespace.rows import RowOperations
-from pennon.namespace.view_models import CreateViewRequest
-from pennon.views.asking import StructuredQuery, TableUse
-from pennon.views.definition import Kind
-from pennon.views.drafting import Draft, Opened, draft_query, merged_sources
-from pennon.views.expansions import draft_expansion
-from pennon.views.parsing import parse_request
+from pennon.storage import refs
+from pennon.tables.arrow_stream import ArrowSource, source_of
+from pennon.views.compilation import Draft, Opened, draft_query, merged_sources
+from pennon.views.function_views import draft_expansion
+from pennon.views.model.definition import Kind
+from pennon.views.model.query import StructuredQuery, TableUse
+from pennon.views.model.schemas import decode_schema
+from pennon.views.query_parser import parse_request
 from pennon.views.schedules import check_schedule
-from pennon.views.schemas import decode_schema
-from pennon.views.select_text import take_apart
-from pennon.views.spark_sql import SparkQuery
-from pennon.views.wording import without_functions
+from pennon.views.sql.simple_select import take_apart
+from pennon.views.sql.spark_sql import SparkQuery
+from pennon.views.sql.text import without_functions
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pennon.namespace.backfills import stored_function
-from pennon.namespace.base import request_as, table_id
+from pennon.namespace.feature_columns import stored_function
 from pennon.namespace.inspection import known_of
-from pennon.namespace.inspection_models import (
+from pennon.namespace.models.inspection import (
     DescribeViewFunctionsRequest,
     DescribeViewFunctionsResponse,
     FunctionDescription,
 )
+from pennon.namespace.operations import request_as, table_id
 from pennon.namespace.views import ViewOperations
-from pennon.views.definition import Definition
+from pennon.views.model.definition import Definition
 
 
 class ViewFunctionOperations(ViewOperations):

@@ -12,23 +12,12 @@ from pennon.catalog import jobs, namespaces, tables, views
 from pennon.core.caller import Role, current_caller
 from pennon.core.identifiers import format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.lake.problems import typed_errors
-from pennon.namespace.backfill_models import check_counts
-from pennon.namespace.backfills import check_cluster
-from pennon.namespace.base import (
-    missing_namespace,
-    missing_table,
-    namespace_id,
-    note_transaction,
-    parse_choice,
-    request_as,
-    table_id,
-)
-from pennon.namespace.dependent_models import DropTable
+from pennon.namespace.feature_columns import check_cluster
 from pennon.namespace.function_environments import check_manifest
 from pennon.namespace.job_privacy import HIDDEN, reads_hidden
-from pennon.namespace.view_creation import SCHEMA_CHANGES, ViewCreationOperations
-from pennon.namespace.view_models import (
+from pennon.namespace.models.columns import check_counts
+from pennon.namespace.models.dependents import DropTable
+from pennon.namespace.models.views import (
     AlterViewRequest,
     AlterViewResponse,
     DescribeViewRequest,
@@ -41,19 +30,30 @@ from pennon.namespace.view_models import (
     RefreshViewRequest,
     ViewSource,
 )
-from pennon.views.definition import Definition, Source
-from pennon.views.freshness import is_untouched, was_remade
-from pennon.views.planning import Planner
+from pennon.namespace.operations import (
+    missing_namespace,
+    missing_table,
+    namespace_id,
+    note_transaction,
+    parse_choice,
+    request_as,
+    table_id,
+)
+from pennon.namespace.view_creation import SCHEMA_CHANGES, ViewCreationOperations
+from pennon.tables.lance_errors import typed_errors
+from pennon.views.lineage.upstream import views_before
+from pennon.views.model.definition import Definition, Source
+from pennon.views.refresh.freshness import is_untouched, was_remade
+from pennon.views.refresh.plan import Planner
 from pennon.views.schedules import check_schedule
-from pennon.views.upstream import views_before
-from pennon.views.wording import query_text
+from pennon.views.sql.text import query_text
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.views import View
     from pennon.core.identifiers import Identifier
-    from pennon.views import planning
+    from pennon.views.refresh import plan
 
 _LISTING = "materialized_views"
 #: What of a request is not for the worker.
@@ -304,7 +304,7 @@ def _state(view: View, behind: ViewSource | None) -> tuple[str, str | None]:
     return "fresh", None
 
 
-def _rows_to_compute(plan: planning.RefreshPlan) -> int | None:
+def _rows_to_compute(plan: plan.RefreshPlan) -> int | None:
     """Return how many rows of its source a rebuild computes; of a query that Spark runs, nobody knows before."""
     definition = plan.definition
     if definition.engine == "spark":

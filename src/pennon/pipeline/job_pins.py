@@ -10,7 +10,7 @@ from pennon.views.pins import Pin
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
-    from pennon.lake.folder import Folder
+    from pennon.storage.file_io import Folder
 
 logger = logging.getLogger("pennon.worker")
 

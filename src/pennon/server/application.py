@@ -16,14 +16,14 @@ from pennon.catalog import jobs
 from pennon.catalog.schema import latest_version, schema_version
 from pennon.namespace import PennonNamespace
 from pennon.server.console import console_pages
-from pennon.server.exchange import Exchange, Receive, Scope, Send
-from pennon.server.failures import answer_error, as_known, status_for
-from pennon.server.handling import Handler
+from pennon.server.dispatch import Handler
+from pennon.server.error_responses import answer_error, as_known, status_for
+from pennon.server.http.exchange import Exchange, Receive, Scope, Send
+from pennon.server.http.routing import Match, Router
 from pennon.server.metrics import MEDIA_TYPE, Metrics, jobs_text
-from pennon.server.openapi import build_document
-from pennon.server.operation import Operation
-from pennon.server.operations import OPERATIONS, UNSUPPORTED
-from pennon.server.routing import Match, Router
+from pennon.server.operations.model import Operation
+from pennon.server.operations.openapi import build_document
+from pennon.server.operations.table import OPERATIONS, UNSUPPORTED
 
 logger = logging.getLogger("pennon.server")
 

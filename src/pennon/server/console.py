@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from pennon.server.exchange import Exchange, Headers
+from pennon.server.http.exchange import Exchange, Headers
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -16,8 +16,8 @@ from pennon.catalog.idempotency import Outcome
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
-    from pennon.server.exchange import Exchange
-    from pennon.server.operation import Operation
+    from pennon.server.http.exchange import Exchange
+    from pennon.server.operations.model import Operation
 
 HEADER = "idempotency-key"
 #: Headers that change what a request does.

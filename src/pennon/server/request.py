@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pennon.core.caller import Principal
-    from pennon.server.dialects import Remote
-    from pennon.server.exchange import Exchange
+    from pennon.server.http.exchange import Exchange
     from pennon.server.idempotency import Fingerprint
-    from pennon.server.operation import Operation
+    from pennon.server.lancedb_compat import Remote
+    from pennon.server.operations.model import Operation
 
 
 @dataclass

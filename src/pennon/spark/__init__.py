@@ -23,14 +23,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pennon.lake.snapshots import Snapshot
     from pennon.spark.session import create_view, read, register
     from pennon.spark.statements import sql
+    from pennon.tables.snapshots import Snapshot
 
 __all__ = ["Snapshot", "create_view", "read", "register", "sql"]
 
 _HOMES = {
-    "Snapshot": "pennon.lake.snapshots",
+    "Snapshot": "pennon.tables.snapshots",
     "create_view": "pennon.spark.session",
     "read": "pennon.spark.session",
     "register": "pennon.spark.session",

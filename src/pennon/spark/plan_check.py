@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 
 from pennon.spark.needs import shows_plans
-from pennon.views.spark_lexer import Normalised
-from pennon.views.sql_functions import ALLOWED, FORBIDDEN
+from pennon.views.sql.functions import ALLOWED, FORBIDDEN
+from pennon.views.sql.spark_lexer import Normalised
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pennon.lake.blobs import scan_with_blobs
-from pennon.lake.snapshots import Snapshot
 from pennon.spark.pushdown import translate
 from pennon.spark.python_workers import spare_collection
 from pennon.spark.types import arrow_schema, to_spark, width_of
+from pennon.tables.blobs import scan_with_blobs
+from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
     import numpy as np

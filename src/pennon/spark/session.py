@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pennon.lake.snapshots import Snapshot
 from pennon.spark.needs import shows_plans
 from pennon.spark.row_ids import as_option
+from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

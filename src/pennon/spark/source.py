@@ -10,12 +10,12 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from pyspark.sql.datasource import DataSource
 
 from pennon.core.errors import suggest
-from pennon.lake.problems import typed_errors
-from pennon.lake.snapshots import Snapshot
 from pennon.spark.python_workers import spare_collection
 from pennon.spark.row_ids import from_option
 from pennon.spark.tables import Address, check_options
 from pennon.spark.types import ROW_COLUMNS, spark_schema, width_of
+from pennon.tables.lance_errors import typed_errors
+from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

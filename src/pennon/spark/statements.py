@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lance_namespace.errors import InvalidInputError
 
 from pennon.core.identifiers import Identifier
-from pennon.lake.snapshots import Snapshot
 from pennon.spark.needs import needs_of, shows_plans
 from pennon.spark.session import create_view
 from pennon.spark.tables import Address, parse_name
+from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

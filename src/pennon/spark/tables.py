@@ -12,8 +12,8 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from pennon.core.errors import suggest
 from pennon.core.identifiers import Identifier, check_identifier
-from pennon.lake.layout import check_branch
-from pennon.lake.snapshots import Snapshot
+from pennon.storage.layout import check_branch
+from pennon.tables.snapshots import Snapshot
 
 DEFAULT_URL = "http://127.0.0.1:2333"
 _KEY = "PENNON_API_KEY"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace.errors import TableSchemaValidationError
 
-from pennon.lake.blobs import is_blob
+from pennon.tables.blobs import is_blob
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

@@ -12,15 +12,15 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, TableSchemaValidationError
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pennon.lake.data_files import DataFileWriter, WrittenFile
-from pennon.lake.places import open_folder
 from pennon.spark.tables import Address
 from pennon.spark.types import arrow_schema, check_writable, to_lance
+from pennon.storage.root import open_folder
+from pennon.tables.data_files import DataFileWriter, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pennon.lake.folder import Folder
+    from pennon.storage.file_io import Folder
 
 _FORMAT = "2.2"
 #: What the sign of a write says, a small file beside those it writes.

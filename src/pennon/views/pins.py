@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Literal
 from lance_namespace.errors import TableVersionNotFoundError
 
 from pennon.catalog import jobs, tables
+from pennon.commits.history import stored_manifest
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
-from pennon.lake import refs
-from pennon.lake.history import stored_manifest
-from pennon.views.definition import Definition
+from pennon.storage import refs
+from pennon.views.model.definition import Definition
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.views import View
-    from pennon.lake.folder import Folder
-    from pennon.lake.refs import Ref
+    from pennon.storage.file_io import Folder
+    from pennon.storage.refs import Ref
 
 Kind = Literal["view", "job"]
 _PREFIXES: dict[Kind, str] = {"view": f"{refs.RESERVED}view.", "job": f"{refs.RESERVED}job."}

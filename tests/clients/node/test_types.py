@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pennon.lake.arrow_json import type_to_json
+from pennon.tables.arrow_json import type_to_json
 from tests.clients.lakes import ClientTable, Lake
 from tests.clients.node.running import run_script
 from tests.integration.data.arrow_types import CASTS, EVERY, stored_type, table_of, with_listed_maps

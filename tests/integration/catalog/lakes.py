@@ -15,8 +15,8 @@ import lance
 import lance_namespace as ln
 import pyarrow as pa
 
-from pennon.lake.layout import parse_manifest_name
 from pennon.namespace import PennonNamespace
+from pennon.storage.layout import parse_manifest_name
 
 MODELS = {"ListAllTables": "ListTables", "CreateEmptyTable": "DeclareTable"}
 #: What the catalog holds besides transactions, which tell of what was asked for and not of what is.

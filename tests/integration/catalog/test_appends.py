@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, TableSchemaValidationError
 
-from pennon.lake.arrow_stream import ArrowSource, BytesBody, source_of
-from pennon.namespace.base import note_transaction
+from pennon.namespace.operations import note_transaction
+from pennon.tables.arrow_stream import ArrowSource, BytesBody, source_of
 from tests.integration.catalog.lakes import rows
 from tests.integration.data.tables import stream_of
 from tests.support.waiting import wait_until

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pennon.catalog import Connection, Database, column_errors, column_fills, column_writes, open_database, tables
+from pennon.catalog import Connection, Database, column_errors, column_states, column_writes, open_database, tables
 from pennon.catalog.column_errors import ColumnError, Place
-from pennon.catalog.column_fills import Fill
+from pennon.catalog.column_states import Fill
 from pennon.catalog.schema import migrate
 from pennon.catalog.tables import Table
 
@@ -31,11 +31,11 @@ def fill(version: int, *, fragment: int = 0, branch: str = "", signature: str | 
 
 def save(database: Database, *fills: Fill) -> None:
     for each in fills:
-        database.write(lambda connection, each=each: column_fills.save(connection, each))  # type: ignore[misc]
+        database.write(lambda connection, each=each: column_states.save(connection, each))  # type: ignore[misc]
 
 
 def kept(database: Database) -> list[tuple[int, str, int]]:
-    found = database.read(lambda connection: column_fills.of_column(connection, "t1", "key"))
+    found = database.read(lambda connection: column_states.of_column(connection, "t1", "key"))
     return [(each.fragment_id, each.branch, each.version) for each in found]
 
 
@@ -47,7 +47,7 @@ def test_the_newest_records_of_a_fragment_are_kept(database: Database) -> None:
 def test_a_record_is_written_over_the_one_of_the_same_files(database: Database) -> None:
     save(database, fill(3, signature="same"), fill(5, signature="same"))
     assert kept(database) == [(0, "", 5)]
-    found = database.read(lambda connection: column_fills.find(connection, "t1", "key", "same", "other"))
+    found = database.read(lambda connection: column_states.find(connection, "t1", "key", "same", "other"))
     assert found is not None
     assert found.state == b"\x00state"
 

@@ -13,7 +13,7 @@ import lance
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
 
-from pennon.lake.layout import manifest_name
+from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Staged, files_below, rows, stage_in, tag_of
 
 if TYPE_CHECKING:

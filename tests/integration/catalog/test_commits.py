@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import versions
-from pennon.lake.staging import Proposal
+from pennon.commits.staging import Proposal
 from tests.integration.catalog.lakes import Staged, rows, stage_in, tag_of
 
 if TYPE_CHECKING:

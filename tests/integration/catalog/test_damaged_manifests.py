@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pennon.catalog import lost_versions, versions
-from pennon.lake.layout import manifest_name
+from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Lake
 from tests.integration.data.tables import DataTable, rows
 

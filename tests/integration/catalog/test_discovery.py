@@ -23,8 +23,8 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import garbage
-from pennon.lake import discovery
-from pennon.lake.history import stored_versions
+from pennon.commits.history import stored_versions
+from pennon.tables import discovery
 from tests.integration.catalog.lakes import rows
 from tests.integration.data.tables import stream_of
 

@@ -18,8 +18,8 @@ from lance_namespace.errors import (
 from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
-from pennon.lake.layout import manifest_name
-from pennon.lake.remote import RemoteFolder
+from pennon.storage.layout import manifest_name
+from pennon.storage.object_store import RemoteFolder
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
 from tests.support.manifest_edits import edit_manifest

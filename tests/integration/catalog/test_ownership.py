@@ -15,7 +15,7 @@ from lance_namespace.errors import PermissionDeniedError
 
 from pennon.catalog import open_database
 from pennon.catalog.schema import migrate
-from pennon.lake.ownership import ROOT_MARK, TABLE_MARK
+from pennon.commits.ownership import ROOT_MARK, TABLE_MARK
 from tests.integration.catalog.lakes import Lake, rows
 
 if TYPE_CHECKING:

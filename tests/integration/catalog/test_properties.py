@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lance_namespace.errors import ConcurrentModificationError, InvalidTableStateError
 
-from pennon.lake.layout import manifest_name
+from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Staged, rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from lance_namespace.errors import InvalidTableStateError, LanceNamespaceError
 
 from pennon.catalog import namespaces
-from pennon.lake.writing import Writer
+from pennon.tables.writer import Writer
 from tests.integration.catalog.lakes import Lake
 
 if TYPE_CHECKING:

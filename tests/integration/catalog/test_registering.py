@@ -213,7 +213,7 @@ class TestPlaces:
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = put(lake.root / "t")
-        monkeypatch.setattr("pennon.lake.removal._PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr("pennon.tables.removal._PATIENCE_SECONDS", 0.1)
         lake.ns.house.database.write(lambda c: garbage.add(c, str(folder), "dropped", 60_000))
         with pytest.raises(ServiceUnavailableError, match="still being removed"):
             lake("RegisterTable", "t", location="t")

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import garbage, tables
-from pennon.lake.local import LocalFolder
+from pennon.storage.local import LocalFolder
 from pennon.views import pins
 from tests.integration.catalog.lakes import files_below, rows
 

@@ -16,8 +16,8 @@ from lance_namespace.errors import (
 
 from pennon.catalog import versions
 from pennon.catalog.versions import Version
-from pennon.lake import history
-from pennon.lake.layout import manifest_name
+from pennon.commits import history
+from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import rows
 
 if TYPE_CHECKING:

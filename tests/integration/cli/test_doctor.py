@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pennon.lake.layout import manifest_name
+from pennon.storage.layout import manifest_name
 from tests.integration.data.tables import DataTable, error, rows
 from tests.support.rest import RestClient
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ import lance_namespace as ln
 import pyarrow as pa
 import pytest
 
-from pennon.cli.importing import Found, walk
+from pennon.cli.import_catalog import Found, walk
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon

@@ -148,4 +148,4 @@ def test_only_one_module_reads_the_bytes_of_blobs() -> None:
     source = Path(__file__).parents[3] / "src" / "pennon"
     ways = re.compile(r"\.(take_blobs|read_blobs|read_blob_ranges)\w*\(|all_binary|blob_mode")
     found = {path.relative_to(source).as_posix() for path in source.rglob("*.py") if ways.search(path.read_text())}
-    assert found == {"lake/blobs.py"}
+    assert found == {"tables/blobs.py"}

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.data.tables import DataTable, error, rows, vector
 
 MERGE = {"on": "id", "when_matched_update_all": "true", "when_not_matched_insert_all": "true"}

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from pennon.catalog import column_writes
-from pennon.lake.column_writes import ColumnWrite
-from pennon.lake.planning import summarise
+from pennon.columns.plan import summarise
+from pennon.commits.column_writes import ColumnWrite
 from pennon.namespace import PennonNamespace
 from tests.integration.data.tables import stream_of
 from tests.integration.data.test_remade_tables import COLUMN, fill

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pennon.catalog.postgres import PostgresDatabase
+from pennon.catalog.database.postgres import PostgresDatabase
 from pennon.namespace import PennonNamespace
 from tests.integration.data.tables import DataTable
 from tests.support.rest import RestClient

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from pennon.lake.heads import Head
+from pennon.tables.query.first_rows import Head
 from tests.integration.data.arrow_types import CHANGED, COLUMNS, table_of
 from tests.integration.data.conftest import WriteBeside
 from tests.integration.data.tables import DataTable, rows

@@ -14,8 +14,8 @@ import pytest
 from pennon.catalog import index_builds
 from pennon.catalog.index_builds import Build
 from pennon.core.clock import now_millis
-from pennon.lake import indexing
 from pennon.namespace import PennonNamespace
+from pennon.tables import indexes
 from tests.integration.data.tables import DataTable, error, rows, stream_of
 from tests.support.waiting import wait_until
 
@@ -150,7 +150,7 @@ def test_an_index_whose_process_died_is_known_to_have_failed(
 
 
 def test_a_build_outlives_a_catalog_that_was_away(namespace: PennonNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, heard = indexing.build_index, index_builds.touch
+    build, heard = indexes.build_index, index_builds.touch
     tries: list[int] = []
 
     def touch(*told: Any) -> None:
@@ -163,9 +163,9 @@ def test_a_build_outlives_a_catalog_that_was_away(namespace: PennonNamespace, mo
         wait_until(lambda: len(tries) > 1)
         build(*given)
 
-    monkeypatch.setattr(indexing, "_HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(indexes, "_HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(index_builds, "touch", touch)
-    monkeypatch.setattr(indexing, "build_index", build_slowly)
+    monkeypatch.setattr(indexes, "build_index", build_slowly)
     namespace.create_table_index(ln.CreateTableIndexRequest(id=["t"], column="id", index_type="BTREE", name="ids"))
     listing = ln.ListTableIndicesRequest(id=["t"])
     wait_until(lambda: [index.status for index in namespace.list_table_indices(listing).indexes] == ["done"])

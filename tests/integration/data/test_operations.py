@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.data.tables import DataTable, error, rows, vector
 
 

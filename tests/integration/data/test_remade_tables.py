@@ -11,12 +11,12 @@ import lancedb
 import pyarrow as pa
 import pytest
 
-from pennon.catalog import column_fills
-from pennon.catalog.column_fills import Fill
-from pennon.lake.feature_columns import FeatureColumn, Output
-from pennon.lake.file_signatures import signature
-from pennon.lake.fills import FragmentFill, Segment
-from pennon.lake.planning import summarise
+from pennon.catalog import column_states
+from pennon.catalog.column_states import Fill
+from pennon.columns.feature_columns import FeatureColumn, Output
+from pennon.columns.file_signatures import signature
+from pennon.columns.plan import summarise
+from pennon.columns.state import FragmentFill, Segment
 from pennon.namespace import PennonNamespace
 
 OUTPUT = Output("a", "key", pa.int64(), "", frozenset({1}))
@@ -50,7 +50,7 @@ def fill(namespace: PennonNamespace) -> None:
         state = FragmentFill((segment,), ((5 * number, 5),), manifest=tag).encode()
         known = signature(fragment.metadata, COLUMN, OUTPUT)
         record = Fill(table.id, "key", known, "", fragment.fragment_id, dataset.version, state)
-        house.database.write(lambda connection, record=record: column_fills.save(connection, record))  # type: ignore[misc]
+        house.database.write(lambda connection, record=record: column_states.save(connection, record))  # type: ignore[misc]
 
 
 def computed(namespace: PennonNamespace) -> int:

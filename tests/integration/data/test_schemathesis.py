@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import Config, GenerationMode, HookContext
 
-from pennon.server.operation import Operation
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.model import Operation
+from pennon.server.operations.table import OPERATIONS
 from tests.conftest import new_root, places_with
 from tests.integration.data.tables import STREAM, DataTable, rows, stream_of
 from tests.support.rest import RestClient

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from pennon.namespace import PennonNamespace
-from pennon.views.changes import changes_no_rows, compare
-from pennon.views.freshness import is_untouched
+from pennon.views.refresh.changes import changes_no_rows, compare
+from pennon.views.refresh.freshness import is_untouched
 from tests.integration.data.tables import rows, stream_of
 
 THREADS = 6

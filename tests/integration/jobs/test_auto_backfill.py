@@ -12,7 +12,7 @@ import pytest
 import pennon
 from pennon.catalog import jobs
 from pennon.client.columns import column_entries
-from pennon.jobs.triggers import AutoBackfill
+from pennon.jobs.auto_backfill import AutoBackfill
 from tests.integration.jobs.workshop import Clock
 from tests.integration.views.guards.house import ViewLake
 

@@ -13,8 +13,8 @@ import pytest
 from pennon.catalog import jobs, views
 from pennon.catalog.jobs import ACTIVE, Job
 from pennon.catalog.views import Watermark
-from pennon.jobs.refreshes import AutoRefresh
-from pennon.lake.layout import manifest_name
+from pennon.jobs.auto_refresh import AutoRefresh
+from pennon.storage.layout import manifest_name
 from tests.integration.jobs.workshop import Clock
 from tests.integration.views.guards.house import ViewLake
 

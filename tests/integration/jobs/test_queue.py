@@ -13,7 +13,7 @@ from lance_namespace.errors import TransactionNotFoundError
 
 from pennon.catalog import job_events, jobs, tables
 from pennon.jobs.queue import LeaseLostError, StopRequestedError
-from pennon.pipeline.lease import Lease
+from pennon.pipeline.worker.lease import Lease
 from tests.integration.jobs.workshop import LEASE, Workshop
 
 if TYPE_CHECKING:

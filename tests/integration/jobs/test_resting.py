@@ -15,7 +15,7 @@ from pennon.catalog import open_database
 from pennon.catalog.jobs import FAILED
 from pennon.catalog.schema import migrate
 from pennon.core.settings import load_settings
-from pennon.jobs.roster import Roster
+from pennon.jobs.worker_registry import Roster
 from tests.chaos.spark_processes import is_running, javas_of
 from tests.integration.jobs.servers import LEASE, JobServer
 from tests.support.waiting import SECONDS, wait_until

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pennon import __version__
-from pennon.jobs.roster import Roster
+from pennon.jobs.worker_registry import Roster
 
 if TYPE_CHECKING:
     from tests.integration.jobs.workshop import Workshop

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.core.caller import Role
-from pennon.jobs.roster import Roster
+from pennon.jobs.worker_registry import Roster
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job

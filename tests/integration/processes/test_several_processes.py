@@ -179,15 +179,15 @@ TOLD_WHILE_IT_STARTS = """
 import sys
 from pathlib import Path
 from pennon.core.settings import load_settings
-from pennon.server import supervising
+from pennon.server import supervisor
 
-class Impatient(supervising._Supervisor):
+class Impatient(supervisor._Supervisor):
     def start(self):
         self._stopping.set()  # as a signal does
         return super().start()
 
-supervising._Supervisor = Impatient
-supervising.supervise(load_settings(directory=Path(sys.argv[1]), port=0))
+supervisor._Supervisor = Impatient
+supervisor.supervise(load_settings(directory=Path(sys.argv[1]), port=0))
 """
 
 

@@ -19,7 +19,7 @@ from tests.integration.rest.wire import Wire, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pennon.server.operation import Operation
+    from pennon.server.operations.model import Operation
 
 STREAM = {"content-type": "application/vnd.apache.arrow.stream"}
 

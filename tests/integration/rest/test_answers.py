@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from openapi_schema_validator import OAS31Validator
 
-from pennon.server.openapi import build_document
-from pennon.server.operation import Operation
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.model import Operation
+from pennon.server.operations.openapi import build_document
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, Sample, path_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from pennon.server.operation import Operation
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.model import Operation
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.everything import everything_in
 from tests.integration.rest.samples import SAMPLES, Home, path_of
 from tests.integration.rest.wire import Wire, quoted

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pennon.server.operations import OPERATIONS, UNSUPPORTED
+from pennon.server.operations.table import OPERATIONS, UNSUPPORTED
 from tests.integration.rest.samples import SAMPLES, WITHOUT_SAMPLE
 
 if TYPE_CHECKING:

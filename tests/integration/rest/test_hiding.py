@@ -13,10 +13,10 @@ import pytest
 from pennon.catalog import keys, open_database, tables, views
 from pennon.core.caller import Role
 from pennon.core.paging import encode_token
+from pennon.jobs.auto_refresh import submit_refresh
 from pennon.jobs.queue import Queue
-from pennon.jobs.refreshes import submit_refresh
-from pennon.server.operation import Operation
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.model import Operation
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, Sample, path_of, stream
 from tests.integration.rest.wire import NOTHING, Answer, Wire, quoted
 from tests.support.server import PennonProcess

@@ -12,7 +12,7 @@ import pytest
 from pennon.catalog import keys, open_database
 from pennon.core.caller import Role
 from pennon.core.clock import now_millis
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.samples import STREAM, path_of, stream
 from tests.integration.rest.wire import Answer, Wire
 from tests.support.server import PennonProcess

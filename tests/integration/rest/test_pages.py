@@ -11,7 +11,7 @@ import pytest
 
 from pennon import __version__
 from pennon.catalog.schema import latest_version
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 
 if TYPE_CHECKING:
     from tests.integration.rest.wire import Wire

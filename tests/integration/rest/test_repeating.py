@@ -13,14 +13,14 @@ from lance_namespace.errors import ConcurrentModificationError
 from pennon.catalog import open_database
 from pennon.catalog.schema import migrate
 from pennon.server.idempotency import effect_of
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.everything import everything_in
 from tests.integration.rest.samples import SAMPLES, STREAM, Home, path_of, rows, stream
 from tests.integration.rest.wire import Wire
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
-    from pennon.server.operation import Operation
+    from pennon.server.operations.model import Operation
     from tests.support.server import PennonProcess
 
 

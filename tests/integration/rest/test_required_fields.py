@@ -9,13 +9,13 @@ import lance_namespace_urllib3_client.models as models
 import pytest
 from pydantic import BaseModel
 
-from pennon.server.operations import OPERATIONS
+from pennon.server.operations.table import OPERATIONS
 from tests.integration.rest.everything import everything_in
 from tests.integration.rest.samples import SAMPLES, Home, Sample, path_of
 from tests.integration.rest.wire import quoted
 
 if TYPE_CHECKING:
-    from pennon.server.operation import Operation
+    from pennon.server.operations.model import Operation
     from tests.support.server import PennonProcess
 
 #: Requests whose model has another name than their operation.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pennon.core.settings import load_settings
-from pennon.pipeline.session import Sessions
+from pennon.pipeline.cluster.session import Sessions
 from tests.support.spark import QUICK_DRIVER, STANDALONE, ConnectServer, StandaloneCluster
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pennon.core.settings import load_settings
-from pennon.pipeline.driving import prepared
-from pennon.pipeline.environment import Environment
-from pennon.pipeline.shelf import Shelf
-from pennon.pipeline.shipping import shipped
-from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
+from pennon.pipeline.cluster.driver import prepared
+from pennon.pipeline.cluster.tasks import TaskError, TasksCancelledError, run_tasks
+from pennon.pipeline.environments.cache import Shelf
+from pennon.pipeline.environments.deployment import shipped
+from pennon.pipeline.environments.environment import Environment
 from tests.integration.spark.running import run
 from tests.support.wheels import make_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pennon.pipeline.session import Session, Sessions
+    from pennon.pipeline.cluster.session import Session, Sessions
 
 
 @pytest.fixture(scope="module", params=["standalone", "connect", "default"])

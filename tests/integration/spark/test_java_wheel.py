@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-from pennon.pipeline.clusters import Cluster
-from pennon.pipeline.session import open_session
-from pennon.pipeline.tasks import run_tasks
+from pennon.pipeline.cluster.clusters import Cluster
+from pennon.pipeline.cluster.session import open_session
+from pennon.pipeline.cluster.tasks import run_tasks
 
 session = open_session(Cluster("default", "local[1,4]"))
 java = session.spark.sparkContext._jvm.java.lang.System.getProperty("java.home")

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.pipeline.environment import Environment
-from pennon.pipeline.resources import Needs, ResourcesUnavailableError
-from pennon.pipeline.session import Session
-from pennon.pipeline.shelf import Shelf
-from pennon.pipeline.shipping import shipped
-from pennon.pipeline.tasks import TaskError, TasksCancelledError, run_tasks
-from pennon.pipeline.warming import warm_up
+from pennon.pipeline.cluster.prestart import warm_up
+from pennon.pipeline.cluster.resources import Needs, ResourcesUnavailableError
+from pennon.pipeline.cluster.session import Session
+from pennon.pipeline.cluster.tasks import TaskError, TasksCancelledError, run_tasks
+from pennon.pipeline.environments.cache import Shelf
+from pennon.pipeline.environments.deployment import shipped
+from pennon.pipeline.environments.environment import Environment
 from tests.integration.spark.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pennon.pipeline.session import Sessions
+    from pennon.pipeline.cluster.session import Sessions
 
 
 @pytest.fixture

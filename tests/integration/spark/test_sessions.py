@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.pipeline.clusters import Cluster
-from pennon.pipeline.session import ClusterBusyError, ClusterUnavailableError, open_session
-from pennon.pipeline.tasks import TasksCancelledError, run_tasks
+from pennon.pipeline.cluster.clusters import Cluster
+from pennon.pipeline.cluster.session import ClusterBusyError, ClusterUnavailableError, open_session
+from pennon.pipeline.cluster.tasks import TasksCancelledError, run_tasks
 from tests.integration.spark.running import run
 
 if TYPE_CHECKING:
-    from pennon.pipeline.patience import Check
-    from pennon.pipeline.session import Sessions
+    from pennon.pipeline.cancellation import Check
+    from pennon.pipeline.cluster.session import Sessions
     from tests.support.spark import ConnectServer
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import pennon.spark
 from pennon.core.settings import load_settings
-from pennon.pipeline.session import Sessions
+from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.session import accept_pandas
 from tests.clients.lakes import Lake
 from tests.integration.spark_source.shops import Shop

@@ -10,10 +10,10 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 import pennon.spark
-from pennon.lake.snapshots import Snapshot
 from pennon.spark.plan_check import check_statement, restrict
 from pennon.spark.session import accept_pandas
-from pennon.views.spark_lexer import normalise
+from pennon.tables.snapshots import Snapshot
+from pennon.views.sql.spark_lexer import normalise
 from tests.integration.spark_source.shops import Shop, ids, numbers
 from tests.support.view_sql import QUERIES, REFUSED, SOURCES, register_sources
 

@@ -8,7 +8,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from pennon.cli.namespaces import parse_properties
-from pennon.cli.querying import parse_vector
+from pennon.cli.query import parse_vector
 from pennon.cli.versions import parse_range
 
 

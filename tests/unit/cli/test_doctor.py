@@ -15,8 +15,8 @@ from pennon.catalog.schema import migrate
 from pennon.cli import doctor
 from pennon.cli.doctor import CHECKS, Check, Patient, examine
 from pennon.core.settings import Settings, load_settings
-from pennon.lake.folder import StoredFile
-from pennon.pipeline import java
+from pennon.pipeline.cluster import java
+from pennon.storage.file_io import StoredFile
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (nothing listens there: it is only looked at)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.client.arrow_types import type_to_json
-from pennon.lake.arrow_json import type_from_json
+from pennon.tables.arrow_json import type_from_json
 
 TYPES = [
     pa.null(),

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from pennon.functions import Function, read_envelope
-from pennon.functions.applying import Applier
-from pennon.functions.loading import load
+from pennon.functions.loader import load
+from pennon.functions.udf_calls import Applier
 
 
 def applier(function: Function[..., Any], **options: Any) -> Applier:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.functions.chunking import PARENT
+from pennon.functions.chunker_calls import Expander
+from pennon.functions.decorators.chunker import PARENT
 from pennon.functions.envelope import read_envelope
-from pennon.functions.expanding import Expander
+from pennon.functions.error_policy import ErrorPolicy, policy_of
 from pennon.functions.failures import FunctionFailedError
-from pennon.functions.loading import load
-from pennon.functions.policy import ErrorPolicy, policy_of
-from pennon.functions.streaming import TableFunction
+from pennon.functions.loader import load
+from pennon.functions.udtf_calls import TableFunction
 
 
 class Word(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.pipeline.filling import Pace, Sizes
+from pennon.pipeline.backfill.fragment import Pace, Sizes
 
 SIZES = Sizes(batch_bytes=1_000_000, checkpoint_seconds=0.1)
 

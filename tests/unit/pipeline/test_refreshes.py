@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.lake.local import LocalFolder
-from pennon.lake.spans import numbers_of
-from pennon.pipeline import notices
-from pennon.pipeline.counting import pack_ids, unpack_ids
-from pennon.pipeline.fragments import MisfitError, fit
-from pennon.pipeline.notices import Notices, StoppedError
-from pennon.pipeline.sharing import Picked, changed_items, picked, share
-from pennon.views.changes import compare
+from pennon.columns.row_spans import numbers_of
+from pennon.pipeline.refresh import run_signals
+from pennon.pipeline.refresh.counts import pack_ids, unpack_ids
+from pennon.pipeline.refresh.fragments import MisfitError, fit
+from pennon.pipeline.refresh.run_signals import Notices, StoppedError
+from pennon.pipeline.refresh.work_split import Picked, changed_items, picked, share
+from pennon.storage.local import LocalFolder
+from pennon.views.refresh.changes import compare
 
 
 @given(st.sets(st.integers(0, 500)), st.integers(1, 40), st.integers(1, 6))
@@ -72,7 +72,7 @@ def test_ids_travel_as_text() -> None:
 
 
 def test_notices_tell_progress_failures_and_the_wish_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "_SECONDS", 0)
+    monkeypatch.setattr(run_signals, "_SECONDS", 0)
     folder = LocalFolder(str(tmp_path))
     driver, others = Notices(folder, "run-1"), Notices(folder, "run-10")
     task = Notices(folder, "run-1")
@@ -93,9 +93,9 @@ def test_notices_tell_progress_failures_and_the_wish_to_stop(tmp_path: Path, mon
         task.check()
     assert driver.read() == (0, None)
     assert others.read() == (100, None)
-    monkeypatch.setattr(notices, "_KEPT_MILLIS", -1000)
+    monkeypatch.setattr(run_signals, "_KEPT_MILLIS", -1000)
     driver.forget_old()
-    assert list(folder.files(notices.FOLDER)) == []
+    assert list(folder.files(run_signals.FOLDER)) == []
 
 
 def test_rows_fit_the_schema_of_the_view_or_are_refused() -> None:

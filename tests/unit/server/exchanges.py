@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pennon.server.exchange import Exchange
+from pennon.server.http.exchange import Exchange
 
 
 def exchange(

@@ -9,14 +9,14 @@ from pathlib import Path
 _PROGRAM = """
 import sys
 from pennon.namespace import PennonNamespace
-from pennon.server import running, supervising
+from pennon.server import process, supervisor
 from pennon.server.application import Application
 
 namespace = PennonNamespace(directory=sys.argv[1])
 Application(namespace)
 namespace.close()
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j"}))
-loading = ("pennon.pipeline", "pennon.functions.loading", "pennon.functions.packing", "pennon.functions.applying")
+loading = ("pennon.pipeline", "pennon.functions.loader", "pennon.functions.pickles", "pennon.functions.udf_calls")
 print(*sorted(name for name in sys.modules if name.startswith(loading)))
 """
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pennon.catalog import jobs, views
 from pennon.catalog.jobs import Job
 from pennon.catalog.views import View, Watermark
-from pennon.functions.declaring import Function
-from pennon.lake.arrow_stream import source_of
-from pennon.namespace.view_models import CreateViewRequest, DescribeViewRequest, RefreshViewRequest
-from pennon.views.changes import field_ids
-from pennon.views.definition import Definition
+from pennon.functions.decorators.udf import Function
+from pennon.namespace.models.views import CreateViewRequest, DescribeViewRequest, RefreshViewRequest
+from pennon.tables.arrow_stream import source_of
+from pennon.views.model.definition import Definition
+from pennon.views.refresh.changes import field_ids
 from tests.integration.catalog.lakes import Lake, parts
 
 

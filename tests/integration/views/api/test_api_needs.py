@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.namespace.lineage_models import DescribeLineageRequest
+from pennon.namespace.models.lineage import DescribeLineageRequest
 from tests.integration.views.api.gallery import entry_of
 
 if TYPE_CHECKING:

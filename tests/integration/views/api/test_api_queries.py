@@ -12,7 +12,7 @@ import pytest
 
 import pennon
 from pennon.core.errors import status_of
-from pennon.views.definition import Column
+from pennon.views.model.definition import Column
 from tests.integration.views.api.gallery import encoded
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.catalog import views
-from pennon.namespace.view_models import (
+from pennon.namespace.models.views import (
     AlterViewRequest,
     DescribeViewRequest,
     DropViewRequest,

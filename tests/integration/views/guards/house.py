@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from pennon.catalog import views
 from pennon.catalog.views import View
-from pennon.lake.arrow_stream import source_of
-from pennon.namespace.dependent_models import AlterColumns, DropColumns, DropNamespace, DropTable
-from pennon.views.definition import SOURCE_ROW, Column, Definition, Source
+from pennon.namespace.models.dependents import AlterColumns, DropColumns, DropNamespace, DropTable
+from pennon.tables.arrow_stream import source_of
+from pennon.views.model.definition import SOURCE_ROW, Column, Definition, Source
 from tests.integration.catalog.lakes import Lake, parts
 
 CASCADING = {

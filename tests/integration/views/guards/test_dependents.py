@@ -12,9 +12,9 @@ import pennon
 from pennon.catalog import views
 from pennon.catalog.views import Watermark
 from pennon.client.columns import column_entries
+from pennon.columns.feature_columns import find_feature_column
 from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
-from pennon.lake.arrow_stream import source_of
-from pennon.lake.feature_columns import find_feature_column
+from pennon.tables.arrow_stream import source_of
 from tests.integration.views.guards.house import stream_of
 
 if TYPE_CHECKING:

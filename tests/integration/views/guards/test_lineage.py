@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
-from pennon.namespace.lineage_models import DescribeLineageRequest
+from pennon.namespace.models.lineage import DescribeLineageRequest
 
 if TYPE_CHECKING:
     from tests.integration.views.guards.house import ViewLake

@@ -19,15 +19,15 @@ from lance_namespace.errors import (
 from pennon.catalog import views
 from pennon.catalog.views import Watermark
 from pennon.jobs.pin_sweep import PinSweep
-from pennon.lake.places import Places
-from pennon.namespace.view_models import CreateViewRequest
+from pennon.namespace.models.views import CreateViewRequest
+from pennon.storage.root import Places
 from pennon.views import pins
 from pennon.views.pins import Pin
 from tests.integration.catalog.lakes import parts
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
-    from pennon.lake.folder import Folder
+    from pennon.storage.file_io import Folder
     from tests.integration.views.guards.house import ViewLake
     from tests.support.s3 import S3Root
 

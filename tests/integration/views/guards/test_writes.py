@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidTableStateError
 
-from pennon.lake.arrow_stream import source_of
+from pennon.tables.arrow_stream import source_of
 from tests.integration.views.guards.house import ViewLake, stream_of
 
 ROWS = pa.table({"__source_row_id": pa.array([9], pa.int64()), "a": [9], "text": ["nine"]})

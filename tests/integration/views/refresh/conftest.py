@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pennon.core.settings import load_settings
-from pennon.namespace.service import PennonNamespace
-from pennon.pipeline.session import Sessions
+from pennon.namespace.namespace import PennonNamespace
+from pennon.pipeline.cluster.session import Sessions
 from tests.integration.backfill.calls import CallLog
 from tests.integration.views.refresh.lab import Lab, open_lab
 from tests.support.spark import QUICK_DRIVER

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pennon.catalog import views
+from pennon.commits import authority
+from pennon.commits.authority import CommitAuthority
 from pennon.jobs.queue import LeaseLostError
-from pennon.lake import authority
-from pennon.lake.authority import CommitAuthority
-from pennon.pipeline import refresh
-from pennon.pipeline.computation import Computation
-from pennon.pipeline.fragments import remove_strays
-from pennon.pipeline.view_commits import ViewCommitter
+from pennon.pipeline.refresh import job
+from pennon.pipeline.refresh.commits import ViewCommitter
+from pennon.pipeline.refresh.computation import Computation
+from pennon.pipeline.refresh.fragments import remove_strays
 from pennon.views import pins
 from tests.integration.views.refresh.lab import Lab
 
@@ -71,5 +71,5 @@ def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holder, attribute, deadly)
         patch.setattr(lab.house.database, "write", only_alive(lab.house.database.write))
-        patch.setattr(refresh, "remove_strays", only_alive(remove_strays))
+        patch.setattr(job, "remove_strays", only_alive(remove_strays))
         yield lambda: dead

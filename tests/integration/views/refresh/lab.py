@@ -18,17 +18,17 @@ from pennon.catalog import jobs, tables, transactions, views
 from pennon.catalog.jobs import Job
 from pennon.catalog.tables import Table
 from pennon.catalog.views import View
-from pennon.functions.declaring import Function
-from pennon.lake.arrow_stream import ArrowSource, BytesBody
-from pennon.namespace.service import PennonNamespace
-from pennon.pipeline.tools import Tools
-from pennon.pipeline.worker import Worker
-from pennon.views.asking import StructuredQuery, TableUse
-from pennon.views.definition import Definition, Kind
-from pennon.views.drafting import Opened, draft_query
-from pennon.views.expansions import draft_expansion
-from pennon.views.parsing import parse_request
-from pennon.views.schemas import HIDDEN
+from pennon.functions.decorators.udf import Function
+from pennon.namespace.namespace import PennonNamespace
+from pennon.pipeline.worker.loop import Worker
+from pennon.pipeline.worker.services import Tools
+from pennon.tables.arrow_stream import ArrowSource, BytesBody
+from pennon.views.compilation import Opened, draft_query
+from pennon.views.function_views import draft_expansion
+from pennon.views.model.definition import Definition, Kind
+from pennon.views.model.query import StructuredQuery, TableUse
+from pennon.views.model.schemas import HIDDEN
+from pennon.views.query_parser import parse_request
 
 _TAKEOVER_SECONDS = 60.0
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 import pennon
-from pennon.functions.declaring import Function
-from pennon.namespace.backfill_models import ColumnErrorsRequest
+from pennon.functions.decorators.udf import Function
+from pennon.namespace.models.columns import ColumnErrorsRequest
 from tests.integration.views.refresh.lab import Lab
 
 SKIP = pennon.ErrorPolicy.skip()

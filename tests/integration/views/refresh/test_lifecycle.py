@@ -240,7 +240,7 @@ def test_cascade_refreshes_what_a_view_reads_first(lab: Lab) -> None:
 
 
 def test_cascade_brings_all_views_to_the_same_version_of_a_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pennon.pipeline.view_commits import ViewCommitter
+    from pennon.pipeline.refresh.commits import ViewCommitter
 
     lab.create("forked", rows(0, 10))
     for side in ("one", "other"):
@@ -265,7 +265,7 @@ def test_cascade_brings_all_views_to_the_same_version_of_a_table(lab: Lab, monke
 
 
 def test_view_that_is_dropped_meanwhile_ends_its_refresh(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pennon.pipeline.computation import Computation
+    from pennon.pipeline.refresh.computation import Computation
 
     view = doubled(lab, "short_lived")
     folder = lab.house.places.folder(lab.table(view).location)
@@ -341,7 +341,7 @@ def test_faster_refresh_makes_the_slower_one_plan_anew(lab: Lab, monkeypatch: py
 
 
 def test_compaction_of_the_view_meanwhile_only_costs_another_commit(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pennon.pipeline.view_commits import ViewCommitter
+    from pennon.pipeline.refresh.commits import ViewCommitter
 
     view = doubled(lab, "squeezed")
     lab.refresh(view, max_rows_per_fragment=10)

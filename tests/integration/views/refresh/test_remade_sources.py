@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pennon.namespace.view_models import DescribeViewRequest
+from pennon.namespace.models.views import DescribeViewRequest
 from tests.integration.views.refresh.lab import Lab
 from tests.integration.views.refresh.model import EXPECTED, batch
 

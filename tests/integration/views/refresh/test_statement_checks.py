@@ -12,11 +12,11 @@ import pytest
 from lance_namespace.errors import InvalidInputError
 
 from pennon.catalog import views
-from pennon.pipeline.session import Sessions
+from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.plan_check import check_statement, restrict
-from pennon.views.drafting import merged_sources
-from pennon.views.spark_lexer import normalise
-from pennon.views.sql_functions import ALLOWED, FORBIDDEN
+from pennon.views.compilation import merged_sources
+from pennon.views.sql.functions import ALLOWED, FORBIDDEN
+from pennon.views.sql.spark_lexer import normalise
 from tests.integration.views.refresh.lab import Lab
 from tests.support.view_sql import CONTINUED_COMMENT, INNER_HINT, QUERIES, REFUSED, SOURCES, register_sources
 

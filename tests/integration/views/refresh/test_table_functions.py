@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import pennon
-from pennon.namespace.backfill_models import ColumnErrorsRequest
+from pennon.namespace.models.columns import ColumnErrorsRequest
 from tests.integration.views.refresh.lab import Lab
 
 TOTALS = pa.schema({"shop": pa.string(), "total": pa.int64()})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pennon.catalog import job_events
-from pennon.namespace.service import PennonNamespace
-from pennon.pipeline.session import Sessions
+from pennon.namespace.namespace import PennonNamespace
+from pennon.pipeline.cluster.session import Sessions
 from tests.integration.views.refresh.lab import open_lab
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What the catalog asks of a database, and the two databases that provide it: SQLite and PostgreSQL."""

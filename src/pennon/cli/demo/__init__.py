@@ -1,0 +1,1 @@
+"""``pennon demo``: a walk through a real server."""

@@ -1,0 +1,91 @@
+"""What ``pennon doctor`` knows of a lake's storage: whose it is, and whether the newest versions can be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pennon.catalog import lost_versions, tables, versions
+from pennon.cli.catalog import open_catalog
+from pennon.cli.output import note
+from pennon.core.identifiers import ROOT, format_identifier
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.tables import Table
+    from pennon.catalog.versions import Version
+    from pennon.core.settings import Settings
+    from pennon.storage.root import Places
+
+_MOST_NAMED = 5
+_MOST_LISTED = 1000
+
+
+def places_of(settings: Settings) -> Places:
+    """Return where the tables of a server with these settings may be."""
+    from pennon.storage.root import Places
+
+    return Places(
+        settings.root_url,
+        settings.storage_options,
+        allowed_locations=settings.allowed_locations,
+        durable_writes=settings.durable_writes,
+    )
+
+
+def adopt_root(settings: Settings) -> None:
+    """Take the storage root over for this catalog, and say what changed."""
+    from pennon.commits.ownership import Ownership
+
+    places = places_of(settings)
+    with open_catalog(settings, root=places.root_location) as database:
+        done = Ownership(database, places).adopt()
+    note(f"The storage root is this catalog's now; its id is {done.catalog_id}.")
+    if done.relocated:
+        note(f"Found in the root: {name_some(done.relocated)}.")
+    if done.outside:
+        note(f"Still outside the root, and not written: {name_some(done.outside)}.")
+
+
+def repair_versions(settings: Settings) -> None:
+    """Recover newest versions that cannot be read, or fall back to those before them, and say which."""
+    from pennon.commits.history import History
+    from pennon.commits.ownership import Ownership
+
+    places = places_of(settings)
+    with open_catalog(settings, root=places.root_location) as database:
+        history = History(database, places, Ownership(database, places))
+        for table, version in unreadable_versions(database, places):
+            name = format_identifier(table.identifier)
+            done = history.repair(table, version)
+            kept = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
+            number = kept.version if done and kept is not None else None
+            note(f"{name}: version {number} is the newest that can be read." if number else f"{name}: not repaired.")
+
+
+def unreadable_versions(database: Database, places: Places) -> list[tuple[Table, Version]]:
+    """Return the tables whose newest version has no readable manifest, in place or staged."""
+    from pennon.commits.recovery import examine
+
+    found = []
+    for table in database.read(lambda connection: tables.all_below(connection, ROOT)):
+        newest = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
+        whole = newest is None or newest.pending or examine(places.folder(table.location), newest).version is not None
+        if table.managed and newest is not None and not whole:
+            found.append((table, newest))
+    return found
+
+
+def lost_names(database: Database) -> list[str]:
+    """Return the versions that were given up, by the names of their tables."""
+    found = []
+    for one in database.read(lambda connection: lost_versions.listing(connection, _MOST_LISTED)):
+        table = database.read(lambda c, one=one: tables.find_by_id(c, one.table_id))  # type: ignore[misc]
+        branch = f" on branch {one.branch}" if one.branch else ""
+        if table is not None:
+            found.append(f"version {one.version} of {format_identifier(table.identifier)}{branch}")
+    return found
+
+
+def name_some(names: list[str]) -> str:
+    """Return some names for people, and whether there are more."""
+    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")

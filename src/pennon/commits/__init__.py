@@ -1,0 +1,1 @@
+"""Commits: the commit authority, the manifests it checks, and the versions of a table."""

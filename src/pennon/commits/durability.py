@@ -1,0 +1,32 @@
+"""Flushing what a commit needs to the disk: after a power cut, no recorded version may lack its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pennon.commits.history import stored_manifest
+from pennon.commits.manifest import parse_manifest
+from pennon.commits.staging import new_files
+from pennon.storage.layout import branch_folder
+
+if TYPE_CHECKING:
+    from pennon.storage.file_io import Folder
+
+
+def flush_fragments(folder: Folder, branch: str, fragments: list[Any]) -> None:
+    """Flush data files that are not committed yet: nobody waits for large ones while the table's lane is held."""
+    home = branch_folder(branch)
+    names = [f"{home}data/{file.path}" for fragment in fragments for file in fragment.files]
+    folder.sync([*names, *(f"{name.removesuffix('.lance')}/" for name in names)])
+
+
+def flush_version(folder: Folder, branch: str, version: int) -> None:
+    """Flush a version that Lance put in place by itself, of a table that Pennon does not manage."""
+    if not folder.probes_are_cheap:
+        return
+    stored = stored_manifest(folder, branch, version)
+    if stored is None:
+        return
+    before = stored_manifest(folder, branch, version - 1)
+    known = parse_manifest(folder.read(before.path)) if before is not None else None
+    folder.sync([stored.path, *new_files(branch, parse_manifest(folder.read(stored.path)), known)])

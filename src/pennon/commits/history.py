@@ -1,0 +1,380 @@
+"""The versions of a table: from the catalog where Pennon commits them, from storage where others do."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
+
+from pennon.catalog import StillReferencedError, column_writes, tables, versions
+from pennon.catalog.versions import MAIN, Version
+from pennon.commits.column_writes import ColumnWrite
+from pennon.commits.manifest import BadManifestError, Manifest, parse_manifest
+from pennon.commits.publication import digest_of
+from pennon.commits.recovery import examine, finish, heal
+from pennon.commits.staging import column_write_of
+from pennon.core.errors import suggest
+from pennon.core.identifiers import format_identifier
+from pennon.storage import refs
+from pennon.storage.layout import manifest_name, parse_manifest_name, versions_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.commits.ownership import Ownership
+    from pennon.storage.file_io import Folder, StoredFile
+    from pennon.storage.root import Places
+
+#: Comparisons of versions that are kept, each of a few hundred bytes in most cases.
+_MOST_COMPARED = 4096
+
+
+class History:
+    """Reads the versions of tables, and finishes those whose commit was cut short."""
+
+    def __init__(self, database: Database, places: Places, ownership: Ownership) -> None:
+        self._database = database
+        self._places = places
+        self._ownership = ownership
+        self._lock = Lock()
+        #: What versions of tables that Pennon does not manage wrote in place.
+        self._compared: LRUCache[tuple[str, str, int, str | None], ColumnWrite | None] = LRUCache(_MOST_COMPARED)
+
+    def latest(self, table: Table, branch: str) -> Version | None:
+        """Return the newest version of a branch; none for a table without data."""
+        folder = self._places.folder(table.location)
+        if not table.managed:
+            stored = stored_versions(folder, table.id, branch)
+            newest = max(stored, key=lambda version: version.version, default=None)
+        else:
+            newest = self._latest_managed(table, branch, folder)
+        if newest is None and branch != MAIN:
+            raise self._no_such_branch(folder, branch)
+        return newest
+
+    def lasting(self, table: Table) -> Callable[[], bool] | None:
+        """Return what tells whether the newest recorded version of a managed table is the newest on storage too."""
+        newest = self._database.look_up(versions.latest, table.id, MAIN)
+        folder = self._places.folder(table.location)
+        if not folder.probes_are_cheap or (newest is not None and newest.pending):
+            return None
+        return partial(self._is_newest, folder, MAIN, newest)
+
+    def find(self, table: Table, branch: str, number: int) -> Version:
+        """Return one version; raises the error that tells what does not exist."""
+        found = self.find_recorded(table, branch, number)
+        if found is None:
+            self.latest(table, branch)  # names a missing branch rather than a missing version
+            raise TableVersionNotFoundError(
+                f"Table {format_identifier(table.identifier)!r} has no version {number}"
+                + (f" on branch {branch!r}." if branch else ".")
+            )
+        return found
+
+    def find_recorded(self, table: Table, branch: str, number: int) -> Version | None:
+        """Return one version if it exists and its manifest can be read."""
+        folder = self._places.folder(table.location)
+        if not table.managed:
+            return next((v for v in stored_versions(folder, table.id, branch) if v.version == number), None)
+        found = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+        if found is None:
+            return self._follow(table, branch, number) if folder.probes_are_cheap else None
+        if found.pending:
+            return self._finish(folder, found)
+        size = folder.size(f"{versions_folder(branch)}/{found.manifest}")
+        if size == found.size:
+            return found
+        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        if size is None and newest is not None and newest.version != number:
+            self._forget([found])  # a client's cleanup removed it
+            return None
+        self.repair(table, found)
+        return self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+
+    def repair(self, table: Table, version: Version) -> bool:
+        """Recover or give up a version that could not be read; false when its manifest is not what is wrong."""
+        folder = self._places.folder(table.location)
+        if not table.managed or examine(folder, version).version is not None:
+            return False
+        if not self._ownership.may_write(table.location):
+            return False
+        with self._database.exclusive(f"healing-{table.id}"):
+            heal(self._database, folder, version)
+        return True
+
+    def page(self, table: Table, branch: str, *, after: int | None, descending: bool, limit: int) -> list[Version]:
+        """Return versions in order, after a version number."""
+        folder = self._places.folder(table.location)
+        newest = self.latest(table, branch)
+        if newest is None or limit == 0:
+            return []
+        if table.managed and limit == 2 and descending and after is None:
+            return [newest, *self._before(table, newest, folder)]
+        if not table.managed:
+            stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+            numbers = sorted(stored, reverse=descending)
+            kept = [n for n in numbers if after is None or (n < after if descending else n > after)]
+            return [stored[number] for number in kept[:limit]]
+
+        def read() -> list[Version]:
+            return self._database.read(
+                lambda c: versions.page(c, table.id, branch, after=after, descending=descending, limit=limit)
+            )
+
+        rows = read()
+        if self._vanished(table, branch, rows):
+            every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+            self._forget(self._vanished(table, branch, every))
+            rows = read()
+        finished = [self._finish(folder, row) if row.pending else row for row in rows]
+        return [row for row in finished if row is not None]
+
+    def adopt(self, table: Table, branch: str, number: int) -> Version | None:
+        """Record a version that a writer put on storage without asking Pennon; none when there is none."""
+        stored = self._on_storage(table, branch, number)
+        if stored is None:
+            return None
+        found, write = stored
+
+        def work(connection: Connection) -> bool:
+            added = record(connection, found)
+            if added and write is not None:
+                column_writes.save(connection, table.id, branch, number, write.encode())
+            return added
+
+        try:
+            added = self._database.write(work)
+        except StillReferencedError:
+            return None  # the table was dropped meanwhile
+        if added:
+            return found
+        # Committed through Pennon in this very moment: its record knows more than storage does.
+        row = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
+        return self._finish(self._places.folder(table.location), row) if row and row.pending else row
+
+    def adopt_all(self, table: Table, branch: str) -> int:
+        """Record all versions that are on storage but not in the catalog, and return how many there were."""
+        stored = stored_versions(self._places.folder(table.location), table.id, branch)
+        if not stored:
+            return 0
+        rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+        missing = {version.version for version in stored} - {row.version for row in rows}
+        return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
+
+    def _follow(self, table: Table, branch: str, number: int) -> Version | None:
+        """Record a version that was written around Pennon, and with it those that came with it."""
+        found = self.adopt(table, branch, number)
+        if found is not None:
+            self.adopt_all(table, branch)
+        return found
+
+    def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[Version]:
+        """Return which recorded versions a client's cleanup has removed.
+
+        Storage is listed after the records were read: a version committed in between is in neither.
+        """
+        stored = {version.version for version in stored_versions(self._places.folder(table.location), table.id, branch)}
+        return [row for row in rows if not row.pending and row.version not in stored]
+
+    def _on_storage(self, table: Table, branch: str, number: int) -> tuple[Version, ColumnWrite | None] | None:
+        folder = self._places.folder(table.location)
+        stored = stored_manifest(folder, branch, number)
+        if stored is None:
+            return None
+        try:
+            content = folder.read(stored.path)
+            manifest = parse_manifest(content)
+        except (FileNotFoundError, BadManifestError):
+            return None
+        version = Version(
+            table_id=table.id,
+            branch=branch,
+            version=number,
+            manifest=stored.path.rsplit("/", 1)[1],
+            size=stored.size,
+            e_tag=stored.e_tag,
+            digest=digest_of(content),
+            created_at=manifest.timestamp_millis,
+        )
+        return version, self._column_write(folder, branch, content, manifest)
+
+    def column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
+        """Return what the versions of a branch after ``since`` and up to ``until`` wrote in place, oldest first.
+
+        Where that is not known of all of them, the first one says so.
+        """
+        if not table.managed:
+            return self._stored_column_writes(table, branch, since, until)
+        recorded = self._database.read(lambda c: column_writes.of_branch(c, table.id, branch, since))
+        writes = [ColumnWrite.decode(number, state) for number, state in recorded if number <= until]
+        if len(recorded) < column_writes.MOST_KEPT:
+            return writes
+        return [ColumnWrite.unknown(recorded[0][0]), *writes]
+
+    def _stored_column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
+        """Compare the versions on storage one by one; those of which there is no manifest may have written anything."""
+        folder = self._places.folder(table.location)
+        stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
+        oldest = until - column_writes.MOST_KEPT + 1
+        looked_for = range(max(since + 1, oldest - 1), until + 1)
+        unknown = max((number for number in looked_for if number < oldest or number not in stored), default=since)
+        compared = [self._stored_column_write(folder, stored[number]) for number in range(unknown + 1, until + 1)]
+        found = [write for write in compared if write is not None]
+        return [ColumnWrite.unknown(unknown), *found] if unknown > since else found
+
+    def _stored_column_write(self, folder: Folder, version: Version) -> ColumnWrite | None:
+        """Return what a version on storage wrote in place; a manifest never changes, so it is read once."""
+        key = (version.table_id, version.branch, version.version, version.e_tag)
+        with self._lock:
+            if version.e_tag is not None and key in self._compared:
+                return self._compared[key]
+        try:
+            content = folder.read(f"{versions_folder(version.branch)}/{version.manifest}")
+            found = self._column_write(folder, version.branch, content, parse_manifest(content))
+        except (FileNotFoundError, BadManifestError):
+            return ColumnWrite.unknown(version.version)
+        with self._lock:
+            self._compared[key] = found
+        return found
+
+    def _column_write(self, folder: Folder, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
+        """Return what a version wrote in place; anything, where the version before it is not there to compare with."""
+        try:
+            stored = stored_manifest(folder, branch, manifest.version - 1)
+            before = parse_manifest(folder.read(stored.path)) if stored is not None else None
+        except (FileNotFoundError, BadManifestError):
+            before = None
+        return column_write_of(folder, branch, content, manifest, before)
+
+    def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
+        newest = self._database.look_up(versions.latest, table.id, branch)
+        if newest is not None and newest.pending:
+            newest = self._recorded(table, branch)
+        if newest is not None and branch != MAIN and self._is_gone(folder, newest):
+            self._forget_branch(table, branch, folder)
+            newest = self._recorded(table, branch)
+        if not folder.probes_are_cheap:
+            return newest
+        if self._is_newest(folder, branch, newest):
+            return newest
+        # A writer that knows only the folder has gone around Pennon: follow it, also when it made the branch or
+        # removed what Pennon knew last.
+        if (newest is None or self._is_gone(folder, newest)) and self.adopt_all(table, branch):
+            newest = self._recorded(table, branch)
+        if newest is not None and not self._is_whole(folder, newest) and self.repair(table, newest):
+            newest = self._recorded(table, branch)
+        while newest is not None and (newer := self.adopt(table, branch, newest.version + 1)) is not None:
+            newest = newer
+        return newest
+
+    def _recorded(self, table: Table, branch: str) -> Version | None:
+        """Return the newest version of the catalog as of now; one whose commit was cut short is finished, or goes."""
+        newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
+        if newest is None or not newest.pending:
+            return newest
+        folder = self._places.folder(table.location)
+        if self._ownership.may_write(table.location):
+            return finish(self._database, folder, newest) or self._recorded(table, branch)
+        rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+        return next((row for row in reversed(rows) if not row.pending or not self._is_gone(folder, row)), None)
+
+    def _finish(self, folder: Folder, row: Version) -> Version | None:
+        """Finish a version whose commit was cut short; where this catalog may not write, only if it is in place."""
+        if self._ownership.may_write(folder.location):
+            return finish(self._database, folder, row)
+        return None if self._is_gone(folder, row) else row
+
+    def _before(self, table: Table, newest: Version, folder: Folder) -> list[Version]:
+        """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
+        if newest.version == 1:
+            return []
+        rows = self._database.read(
+            lambda c: versions.page(c, table.id, newest.branch, after=newest.version, descending=True, limit=1)
+        )
+        if rows and not rows[0].pending and folder.probes_are_cheap and self._is_gone(folder, rows[0]):
+            return self.page(table, newest.branch, after=newest.version, descending=True, limit=1)
+        return rows
+
+    def _is_newest(self, folder: Folder, branch: str, known: Version | None) -> bool:
+        """Tell by a few probes whether a branch on storage has the version that is known last, and none after it."""
+        place = versions_folder(branch)
+        if known is None:
+            return not folder.exists(place)
+        following = known.version + 1
+        return self._is_whole(folder, known) and not (
+            folder.exists(f"{place}/{manifest_name(following, 'V2')}")
+            or folder.exists(f"{place}/{manifest_name(following, 'V1')}")
+        )
+
+    def _is_whole(self, folder: Folder, version: Version) -> bool:
+        return folder.size(f"{versions_folder(version.branch)}/{version.manifest}") == version.size
+
+    def _is_gone(self, folder: Folder, version: Version) -> bool:
+        return not folder.exists(f"{versions_folder(version.branch)}/{version.manifest}")
+
+    def _forget_branch(self, table: Table, branch: str, folder: Folder) -> None:
+        """Forget a branch that a client deleted; one of the same name may follow at any moment, and must stay."""
+        rows = self._database.read(lambda connection: versions.in_range(connection, table.id, branch, 0, None))
+        if rows and self._is_gone(folder, rows[-1]):
+            self._forget(rows)
+
+    def _forget(self, gone: list[Version]) -> None:
+        if not self._ownership.may_write():
+            return  # the root may be another catalog's, and its versions with it
+
+        def work(connection: Connection) -> None:
+            for version in gone:
+                versions.withdraw(connection, version)
+
+        self._database.write(work)
+
+    def _no_such_branch(self, folder: Folder, branch: str) -> TableBranchNotFoundError:
+        known = [ref.name for ref in refs.branches(folder)]
+        return TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(branch, known)}")
+
+
+def record(connection: Connection, version: Version) -> bool:
+    """Insert a version; the first one on main makes a declared table a written one."""
+    inserted = versions.insert(connection, version)
+    if inserted and version.branch == MAIN:
+        tables.mark_written(connection, version.table_id)
+    return inserted
+
+
+def stored_manifest(folder: Folder, branch: str, number: int) -> StoredFile | None:
+    """Return the manifest of a version on storage, by whichever of its two names it is there."""
+    names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
+    return next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
+
+
+def stored_versions(folder: Folder, table_id: str, branch: str) -> list[Version]:
+    """Return the versions whose manifests are on storage, in no order."""
+    place = versions_folder(branch)
+    found = []
+    for file in folder.files(place):
+        name = file.path.removeprefix(place + "/")
+        parsed = parse_manifest_name(name)
+        if parsed is not None:
+            found.append(
+                Version(
+                    table_id=table_id,
+                    branch=branch,
+                    version=parsed.version,
+                    manifest=name,
+                    size=file.size,
+                    e_tag=file.e_tag,
+                    digest="",
+                    created_at=file.modified_millis,
+                )
+            )
+    return found
+
+
+def manifest_path(version: Version, folder: Folder) -> str:
+    """Return the path by which Lance names a version's manifest."""
+    return f"{folder.store_path}/{versions_folder(version.branch)}/{version.manifest}"

@@ -1,0 +1,239 @@
+"""Ownership of storage: a root, or a table outside of it, bears the mark of the one catalog that writes there.
+
+Two catalogs that commit to the same table lose each other's versions. A catalog therefore marks its root before it
+writes, and writes nothing where another catalog's mark is. Reads go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from lance_namespace.errors import PermissionDeniedError, ServiceUnavailableError
+
+from pennon.catalog import garbage, identity, tables
+from pennon.catalog.identity import Identity
+from pennon.commits.history import stored_versions
+from pennon.core.identifiers import format_identifier
+from pennon.storage.file_io import is_storage_failure
+from pennon.storage.read_only import refuse
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.catalog.tables import Table
+    from pennon.storage.file_io import Folder
+    from pennon.storage.root import Places
+
+#: The file that names a root's catalog; no table can have this name.
+ROOT_MARK = ".pennon-root"
+#: The same for a managed table outside the root.
+TABLE_MARK = ".pennon-table"
+#: For this long a mark that was read holds: a read takes 20 µs on a disk and some 20 ms in a bucket, and a commit must
+#: not wait for either. An adoption by another catalog is noticed after this time at the latest.
+_LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 60.0
+_FIX = "Reads go on; nothing is written until an administrator runs `pennon doctor --adopt` with this server's settings"
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What taking a root over changed: the new id of the catalog, and the tables that were found in the root."""
+
+    catalog_id: str
+    relocated: list[str]
+    outside: list[str]
+
+
+class Ownership:
+    """Tells whether this catalog may write to the storage root and to tables outside of it."""
+
+    def __init__(self, database: Database, places: Places) -> None:
+        self._database = database
+        self._places = places
+        self._lock = Lock()
+        self._seconds = _LOCAL_SECONDS if places.root.probes_are_cheap else _REMOTE_SECONDS
+        self._checked_at = float("-inf")
+        self._tables: dict[str, float] = {}
+        #: Why the root must not be written, as of the last check; none when it may be.
+        self.refusal: str | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a write has to look at the root's mark first, or is refused."""
+        return self.refusal is not None or time.monotonic() - self._checked_at > self._seconds
+
+    def require(self) -> None:
+        """Refuse a write unless the root bears this catalog's mark; the first write puts it there."""
+        if time.monotonic() - self._checked_at > self._seconds:
+            self.check()
+        if self.refusal is not None:
+            raise PermissionDeniedError(f"{self.refusal} {_FIX}.")
+
+    def check(self) -> str | None:
+        """Look at the root's mark, put it there if it is absent, and return why the root must not be written."""
+        with self._lock:
+            try:
+                self.refusal = self.look(claim=True)
+            except Exception as error:
+                if not is_storage_failure(error):
+                    raise
+                raise ServiceUnavailableError("The storage root cannot be read or written at the moment.") from error
+            self._checked_at = time.monotonic()
+        return self.refusal
+
+    def may_write(self, location: str | None = None) -> bool:
+        """Tell whether a reader may finish or withdraw a commit: in the root, or of a table at a location."""
+        try:
+            self.require()
+            if location is not None:
+                self._check_place(location)
+        except (PermissionDeniedError, ServiceUnavailableError):
+            return False
+        return True
+
+    def require_location(self, location: str) -> None:
+        """Refuse a write to a location that is neither in the root nor under an allowed prefix."""
+        self.require()
+        self._check_place(location)
+
+    def refuse_drop(self, table: Table) -> None:
+        """Refuse to drop a table that is known not to be this catalog's; looks at no storage, inside a transaction."""
+        if self.refusal is not None:
+            raise PermissionDeniedError(f"{self.refusal} {_FIX}.")
+        self._check_place(table.location)
+
+    def require_files(self, location: str) -> None:
+        """Refuse to remove the files of a dropped table where another catalog may write."""
+        self.require_location(location)
+        if not self._places.is_in_root(location):
+            found = _read_mark(self._places.folder(location), TABLE_MARK)
+            if found is not None and found != self._table_mark(self._identity()):
+                raise PermissionDeniedError("The table's files bear the mark of another catalog.")
+
+    def _check_place(self, location: str) -> None:
+        if not self._places.holds(location):
+            refuse()
+
+    def require_table(self, table: Table) -> None:
+        """Refuse a write to a table that is not this catalog's to write."""
+        location = table.location
+        self.require_location(location)
+        if self._places.is_in_root(location):
+            return
+        name = format_identifier(table.identifier)
+        if table.managed and time.monotonic() - self._tables.get(location, float("-inf")) > self._seconds:
+            self._require_mark(self._places.folder(location), name)
+            self._tables[location] = time.monotonic()
+
+    def release_table(self, table: Table) -> None:
+        """Take this catalog's mark from a table outside the root that it does not manage any more."""
+        if table.managed and not self._places.is_in_root(table.location) and self._places.holds(table.location):
+            folder = self._places.folder(table.location)
+            if _read_mark(folder, TABLE_MARK) == self._table_mark(self._identity()):
+                folder.remove(TABLE_MARK)
+            self._tables.pop(table.location, None)
+
+    def adopt(self) -> Adoption:
+        """Take the root over on purpose: with a new id for this catalog, and tables where the root has them."""
+        relocated = [table.name for table in self._strayed() if self._relocate(table)]
+        renewed = self._database.write(identity.renew)
+        self._places.root.replace(ROOT_MARK, json.dumps(self._root_mark(renewed)).encode())
+        self._database.write(partial(identity.set_root, root=self._places.root_location))
+        self._database.write(lambda connection: garbage.forget_unless(connection, self._places.holds))
+        self.check()
+        return Adoption(renewed.id, relocated, [format_identifier(table.identifier) for table in self._strayed()])
+
+    def strayed(self) -> list[Table]:
+        """Return the managed tables that lie neither in the root nor under an allowed prefix."""
+        return [table for table in self._strayed() if table.managed]
+
+    def _strayed(self) -> list[Table]:
+        outside = self._database.read(tables.outside_root)
+        return [table for table in outside if not self._places.holds(table.location)]
+
+    def _relocate(self, table: Table) -> bool:
+        """Point a table to its files in the root, where the end of its old location leads to them."""
+        parts = table.location.partition("://")[2].split("/") if "://" in table.location else table.location.split("/")
+        for start in range(1, len(parts)):
+            location = "/".join([self._places.root_location, *parts[start:]])
+            if stored_versions(self._places.folder(location), table.id, "") and not self._is_taken(location):
+                self._database.write(partial(tables.relocate, table_id=table.id, location=location))
+                return True
+        return False
+
+    def _is_taken(self, location: str) -> bool:
+        return self._database.read(lambda connection: tables.find_overlapping(connection, location)) is not None
+
+    def look(self, *, claim: bool) -> str | None:
+        """Return why the root must not be written; without a claim, a root that bears no mark is left without one."""
+        root = self._places.root
+        known = self._identity() if claim else self._database.read(identity.find) or Identity("", "")
+        expected = self._root_mark(known)
+        found = _read_mark(root, ROOT_MARK)
+        if found is None:
+            if known.root not in {"", root.location} and self._catalog_in_root() is None:
+                return "This catalog was served with another storage root, and this root bears no mark of it."
+            if known.root == root.location and self._catalog_in_root() is None:
+                return "The storage root has lost this catalog's mark: its disk may not be mounted."
+            if not claim:
+                return None
+            if root.put_if_absent(ROOT_MARK, json.dumps(expected).encode()) is None:
+                found = _read_mark(root, ROOT_MARK)
+        if found is not None and found != expected:
+            return _reason(found, expected)
+        if claim and known.root != root.location:
+            self._database.write(partial(identity.set_root, root=root.location))
+        return None
+
+    def _require_mark(self, folder: Folder, name: str) -> None:
+        expected = self._table_mark(self._identity())
+        found = _read_mark(folder, TABLE_MARK)
+        if found is None and folder.put_if_absent(TABLE_MARK, json.dumps(expected).encode()) is None:
+            found = _read_mark(folder, TABLE_MARK)
+        if found is not None and found != expected:
+            raise PermissionDeniedError(
+                f"Table {name!r} lies outside the storage root and is managed by another catalog, or by the one that "
+                f"this is a copy of; two must not commit to it. Deregister it here, or, if the other catalog is gone, "
+                f"remove the file {TABLE_MARK} from the table's folder."
+            )
+
+    def _identity(self) -> Identity:
+        return self._database.read(identity.find) or self._database.write(identity.ensure)
+
+    def _catalog_in_root(self) -> str | None:
+        """Return the path of an embedded catalog from the root, if it lies there: both are copied and moved as one."""
+        if self._database.file is None or "://" in self._places.root_location:
+            return None
+        root = os.path.realpath(self._places.root_location)
+        path = os.path.relpath(os.path.realpath(self._database.file), root)
+        return None if path.startswith("..") else path
+
+    def _root_mark(self, known: Identity) -> dict[str, Any]:
+        inside = self._catalog_in_root()
+        return {"catalog": known.id, "instance": f"root:{inside}" if inside else self._database.instance()}
+
+    def _table_mark(self, known: Identity) -> dict[str, Any]:
+        return {"catalog": known.id, "instance": self._database.instance()}
+
+
+def _read_mark(folder: Folder, path: str) -> dict[str, Any] | None:
+    """Return what a mark says; one that cannot be understood is somebody else's."""
+    try:
+        content = folder.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        mark = json.loads(content)
+    except ValueError:
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _reason(found: dict[str, Any], expected: dict[str, Any]) -> str:
+    if found.get("catalog") == expected["catalog"]:
+        return "The storage root belongs to the catalog that this one is a copy of, or that was moved or restored."
+    return "The storage root belongs to another catalog."

@@ -1,0 +1,1 @@
+"""The decorators that users write: ``udf``, ``chunker`` and ``udtf``."""

@@ -1,0 +1,1 @@
+"""Models of requests and responses that the specification does not have."""

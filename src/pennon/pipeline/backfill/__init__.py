@@ -1,0 +1,1 @@
+"""Backfills on Spark: the driver, its tasks, checkpoints and commits."""

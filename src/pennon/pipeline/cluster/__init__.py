@@ -1,0 +1,1 @@
+"""Spark: its Java process, sessions, tasks and resources."""

@@ -1,0 +1,1 @@
+"""Environments of functions: building, caching and deploying them, and trying functions in them."""

@@ -1,0 +1,1 @@
+"""HTTP: requests, bodies, responses, streams and routing."""

@@ -1,0 +1,1 @@
+"""The table of operations, and what is derived from it."""

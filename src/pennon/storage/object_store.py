@@ -1,0 +1,168 @@
+"""Folders on an object store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+from lance_namespace.errors import InvalidInputError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import from_url
+
+from pennon.storage.file_io import StoredFile
+
+_DELETE_BATCH = 1000
+_PREFIXES = {"s3": "aws_", "s3+ddb": "aws_", "gs": "google_", "az": "azure_", "abfs": "azure_", "abfss": "azure_"}
+_CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
+_STORE_OPTIONS = {
+    "aws_": frozenset(
+        {
+            "access_key_id",
+            "bucket_name",
+            "checksum_algorithm",
+            "conditional_put",
+            "default_region",
+            "endpoint",
+            "endpoint_url",
+            "imdsv1_fallback",
+            "metadata_endpoint",
+            "region",
+            "request_payer",
+            "s3_express",
+            "secret_access_key",
+            "session_token",
+            "skip_signature",
+            "unsigned_payload",
+            "virtual_hosted_style_request",
+        }
+    ),
+    "google_": frozenset({"application_credentials", "service_account", "service_account_key", "skip_signature"}),
+    "azure_": frozenset(
+        {
+            "client_id",
+            "client_secret",
+            "endpoint",
+            "storage_account_key",
+            "storage_account_name",
+            "storage_sas_key",
+            "storage_token",
+            "storage_use_emulator",
+            "tenant_id",
+        }
+    ),
+}
+#: Shorter names of Azure options, which Lance takes, too.
+_ALIASES = {
+    "account_key": "storage_account_key",
+    "account_name": "storage_account_name",
+    "sas_key": "storage_sas_key",
+    "sas_token": "storage_sas_key",
+    "use_emulator": "storage_use_emulator",
+}
+
+
+class RemoteFolder:
+    """A prefix in a bucket. Content gets its final name by a conditional put."""
+
+    probes_are_cheap = False
+
+    def __init__(self, location: str, options: Mapping[str, str]) -> None:
+        self.location = location.rstrip("/")
+        parts = urlsplit(self.location)
+        self.store_path = parts.path.strip("/")
+        config, client = split_options(parts.scheme, options)
+        try:
+            self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options=client)
+        except (BaseError, ValueError) as error:
+            reason = str(error).partition("\n")[0].removesuffix(".")  # what follows repeats it for debugging
+            raise InvalidInputError(f"The storage at {location} cannot be used as it is set: {reason}.") from error
+
+    def read(self, path: str) -> bytes:
+        try:
+            return bytes(obstore.get(self._store, self._key(path)).bytes())
+        except NotFoundError as error:
+            raise FileNotFoundError(path) from error
+
+    def stat(self, path: str) -> StoredFile | None:
+        try:
+            return self._stored(obstore.head(self._store, self._key(path)))
+        except (NotFoundError, FileNotFoundError):
+            return None
+
+    def exists(self, path: str) -> bool:
+        return self.stat(path) is not None or any(self.files(path))
+
+    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
+        stored = self.put_if_absent(final, content)
+        if stored is not None:
+            self.remove(staged)
+        return stored
+
+    def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
+        try:
+            obstore.put(self._store, self._key(path), content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return None
+        return self.stat(path)
+
+    def replace(self, path: str, content: bytes) -> None:
+        obstore.put(self._store, self._key(path), content, use_multipart=False)
+
+    def is_link(self, path: str) -> bool:  # noqa: ARG002
+        return False
+
+    def size(self, path: str) -> int | None:
+        stored = self.stat(path)
+        return None if stored is None else stored.size
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass  # what a store has acknowledged is durable
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(NotFoundError, FileNotFoundError):
+            obstore.delete(self._store, self._key(path))
+
+    def remove_all(self) -> None:
+        for batch in obstore.list(self._store, prefix=self.store_path + "/", chunk_size=_DELETE_BATCH):
+            obstore.delete(self._store, [entry["path"] for entry in batch])
+
+    def files(self, path: str) -> Iterator[StoredFile]:
+        for entry in obstore.list_with_delimiter(self._store, prefix=self._key(path) + "/")["objects"]:
+            yield self._stored(entry)
+
+    def folders(self) -> list[str]:
+        prefix = f"{self.store_path}/" if self.store_path else None
+        found = obstore.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in found]
+
+    def is_empty(self) -> bool:
+        batches = obstore.list(self._store, prefix=self.store_path + "/", chunk_size=1)
+        return not next(iter(batches), None)
+
+    def _key(self, path: str) -> str:
+        return f"{self.store_path}/{path}" if self.store_path else path
+
+    def _stored(self, entry: Any) -> StoredFile:
+        path = entry["path"][len(self.store_path) :].lstrip("/")
+        return StoredFile(path, entry["size"], entry["e_tag"], int(entry["last_modified"].timestamp() * 1000))
+
+
+def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return Lance's storage options as the object store takes them: those of the store, and those of its client.
+
+    Lance also has options of its own, which are left out, and lets the store's prefix be left out.
+    """
+    prefix = _PREFIXES[scheme]
+    store: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    for key, value in options.items():
+        plain = key.lower().removeprefix(prefix)
+        plain = _ALIASES.get(plain, plain)
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value.lower() == "true" if value.lower() in {"true", "false"} else value
+        elif plain in _STORE_OPTIONS[prefix]:
+            store[prefix + plain] = value
+    return store, client

@@ -1,0 +1,73 @@
+"""Folders that are read but never written: those of tables outside of where this catalog may write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from lance_namespace.errors import PermissionDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pennon.storage.file_io import Folder, StoredFile
+
+
+class ReadOnlyFolder:
+    """Hands reads on to a folder, and refuses writes."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.location = folder.location
+        self.store_path = folder.store_path
+        self.probes_are_cheap = folder.probes_are_cheap
+
+    def read(self, path: str) -> bytes:
+        return self._folder.read(path)
+
+    def stat(self, path: str) -> StoredFile | None:
+        return self._folder.stat(path)
+
+    def exists(self, path: str) -> bool:
+        return self._folder.exists(path)
+
+    def is_link(self, path: str) -> bool:
+        return self._folder.is_link(path)
+
+    def size(self, path: str) -> int | None:
+        return self._folder.size(path)
+
+    def files(self, path: str) -> Iterator[StoredFile]:
+        return self._folder.files(path)
+
+    def folders(self) -> list[str]:
+        return self._folder.folders()
+
+    def is_empty(self) -> bool:
+        return self._folder.is_empty()
+
+    def promote(self, staged: str, final: str, content: bytes) -> NoReturn:  # noqa: ARG002
+        refuse()
+
+    def put_if_absent(self, path: str, content: bytes) -> NoReturn:  # noqa: ARG002
+        refuse()
+
+    def replace(self, path: str, content: bytes) -> None:  # noqa: ARG002
+        refuse()
+
+    def sync(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        refuse()
+
+    def remove(self, path: str) -> None:  # noqa: ARG002
+        refuse()
+
+    def remove_all(self) -> None:
+        refuse()
+
+
+def refuse() -> NoReturn:
+    """Raise that a table is not written because of where it is."""
+    raise PermissionDeniedError(
+        "The table lies outside the storage root, so it is not written: its catalog may be a copy. Allow its prefix in "
+        "the setting 'allowed_locations', or, if its files were copied or moved with the root, run `pennon doctor "
+        "--adopt`."
+    )

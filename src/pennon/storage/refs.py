@@ -1,0 +1,153 @@
+"""Tags and branches of a table, as Lance keeps them beside the data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from lance_namespace.errors import InvalidInputError
+
+from pennon.storage.layout import check_branch
+
+if TYPE_CHECKING:
+    from pennon.storage.file_io import Folder
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TAGS, _BRANCHES = "_refs/tags", "_refs/branches"
+#: What Lance writes of one has a few hundred bytes.
+_MOST_BYTES = 1024 * 1024
+#: Tags of this beginning are Pennon's own: by them it keeps versions that nobody gave a name.
+RESERVED = "pennon."
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A name that needs a version of a branch to stay: a tag, or a branch that starts there."""
+
+    kind: str
+    name: str
+    branch: str
+    version: int
+    #: What Lance wrote about it.
+    content: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+def tags(folder: Folder) -> list[Ref]:
+    """Return the tags that people gave a table's versions."""
+    return [ref for ref in all_tags(folder) if not ref.name.startswith(RESERVED)]
+
+
+def all_tags(folder: Folder) -> list[Ref]:
+    """Return the tags of a table, also Pennon's own."""
+    return [
+        Ref("tag", name, content.get("branch") or "", content["version"], content)
+        for name, content in _read(folder, _TAGS)
+        if _is_tag(name) and _is_ref(content, "version", "branch")
+    ]
+
+
+def branches(folder: Folder) -> list[Ref]:
+    """Return the branches of a table, each with the version it starts from."""
+    return [
+        Ref("branch", name, content.get("parentBranch") or "", content["parentVersion"], content)
+        for name, content in _read(folder, _BRANCHES)
+        if _is_branch(name) and _is_ref(content, "parentVersion", "parentBranch")
+    ]
+
+
+def malformed(folder: Folder) -> list[str]:
+    """Return the tags and branches whose files cannot be read: Lance deletes no branch while there is one."""
+    found = []
+    for kind, place, read in (("branch", _BRANCHES, branches), ("tag", _TAGS, all_tags)):
+        known = {ref.name for ref in read(folder)}
+        found += [f"{kind} {name!r}" for name, _ in _read(folder, place) if name not in known]
+    return sorted(found)
+
+
+def remove_malformed(folder: Folder, ref: str, kind: str) -> bool:
+    """Remove the file of a tag or a branch that cannot be read; false when there is no such file."""
+    folders = {"tag": (_TAGS, all_tags), "branch": (_BRANCHES, branches)}
+    place, read = folders[kind]
+    path = f"{place}/{quote(ref, safe='')}.json"
+    if any(known.name == ref for known in read(folder)) or folder.stat(path) is None:
+        return False
+    folder.remove(path)
+    return True
+
+
+def tag_path(name: str) -> str:
+    """Return the file of a tag that people may give, or raise the error for a name that cannot be one."""
+    if not _NAME.fullmatch(name) or ".." in name or name.startswith(".") or name.endswith((".", ".lock")):
+        raise InvalidInputError(f"{name!r} cannot name a tag: use letters, digits, '.', '-' and '_'.")
+    if name.startswith(RESERVED):
+        raise InvalidInputError(f"{name!r} cannot name a tag: names that begin with {RESERVED!r} are Pennon's own.")
+    return file_of(name)
+
+
+def file_of(name: str) -> str:
+    """Return the file of a tag."""
+    return f"{_TAGS}/{quote(name, safe='')}.json"
+
+
+def tag_content(branch: str, version: int, size: int, before: Ref | None = None) -> bytes:
+    """Return what is written of a tag, as Lance itself writes it."""
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    content = {
+        "branch": branch or None,
+        "version": version,
+        "createdAt": before.content.get("createdAt", now) if before else now,
+        "updatedAt": now,
+        "manifestSize": size,
+        "metadata": before.content.get("metadata", {}) if before else {},
+    }
+    return json.dumps(content, indent=2).encode()
+
+
+def _read(folder: Folder, path: str) -> list[tuple[str, Any]]:
+    """Return what the files of a folder hold; none where that is not JSON. Whoever writes to storage writes them."""
+    found: list[tuple[str, Any]] = []
+    for file in folder.files(path):
+        if file.path.endswith(".json"):
+            name = unquote(file.path.removeprefix(path + "/").removesuffix(".json"))
+            try:
+                content = json.loads(folder.read(file.path)) if file.size <= _MOST_BYTES else None
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except (ValueError, RecursionError):
+                content = None
+            found.append((name, content))
+    return found
+
+
+def _is_tag(name: str) -> bool:
+    return "/" not in name and ".." not in name
+
+
+def _is_branch(name: str) -> bool:
+    try:
+        return check_branch(name) == name != ""
+    except InvalidInputError:
+        return False
+
+
+def _is_ref(content: Any, version_key: str, branch_key: str) -> bool:
+    """Tell whether a file holds what Lance writes of a tag or a branch, as far as anybody here reads it."""
+    if not isinstance(content, dict) or not _is_count(content.get(version_key)):
+        return False
+    branch, metadata = content.get(branch_key), content.get("metadata")
+    if branch is not None and not (isinstance(branch, str) and (branch == "" or _is_branch(branch))):
+        return False
+    if any(content.get(key) is not None and not _is_count(content[key]) for key in ("createAt", "manifestSize")):
+        return False
+    return metadata is None or (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -1,0 +1,1 @@
+"""Tables on storage: datasets, writes, Arrow input, blobs, indexes, discovery and removal."""

@@ -1,0 +1,133 @@
+"""Uploads in parts: each part's files are written as it comes, and all are committed together at the end.
+
+Whoever adds a part, completes an upload or gives it up takes turns with the others: no file is committed twice, and
+none that is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from lance_namespace.errors import InvalidInputError, TableNotFoundError, TableSchemaValidationError
+
+from pennon.catalog import StillReferencedError, tables, uploads
+from pennon.catalog.uploads import Part, Upload
+from pennon.core.identifiers import new_id
+from pennon.tables.writer import Parts
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.tables.arrow_stream import ArrowSource
+    from pennon.tables.writer import Note, Writer, Written
+
+
+class Uploads:
+    """Takes tables in by parts."""
+
+    def __init__(self, database: Database, writer: Writer) -> None:
+        self._database = database
+        self._writer = writer
+
+    def begin(self, table: Table, branch: str) -> str:
+        """Begin an upload and return its id."""
+        upload = Upload(new_id(), table.id, branch)
+        self._database.write(lambda connection: uploads.insert(connection, upload))
+        return upload.id
+
+    def branch_of(self, table: Table, upload_id: str) -> str:
+        """Return the branch that an upload is for."""
+        return self._find(table, upload_id).branch
+
+    def add(self, table: Table, upload_id: str, part_id: str, source: ArrowSource, *, overwrite: bool) -> int:
+        """Write the files of a part; the same part sent again replaces what it was before."""
+        upload = self._find(table, upload_id)
+        fragments, version = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
+        part = Part(
+            part_id,
+            json.dumps({"version": version, "fragments": [fragment.to_json() for fragment in fragments]}),
+            source.schema.serialize().to_pybytes().hex(),
+            source.rows,
+            overwrite,
+        )
+        try:
+            with self._writer.turn(table):
+                before = self._database.write(lambda connection: uploads.put_part(connection, upload.id, part))
+        except StillReferencedError:
+            self._writer.remove_files(table, upload.branch, fragments)
+            raise _gone() from None
+        if before is not None:
+            self._writer.remove_files(table, upload.branch, _fragments(before))
+        return source.rows
+
+    def complete(self, table: Table, upload_id: str, note: Note) -> Written:
+        """Commit all parts as one version."""
+        upload = self._find(table, upload_id)
+
+        def finish(connection: Connection) -> str:
+            if not uploads.delete(connection, upload.id):
+                raise _gone()
+            return note(connection)
+
+        return self._writer.commit_parts(table, upload.branch, lambda: self._plan(table, upload_id), finish)
+
+    def _plan(self, table: Table, upload_id: str) -> Parts:
+        """Return what all parts of an upload come to."""
+        upload = self._find(table, upload_id)
+        parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
+        if not parts:
+            raise InvalidInputError("The upload has no parts.")
+        if len({part.overwrite for part in parts}) > 1:
+            raise InvalidInputError("The parts of an upload must all append, or all overwrite.")
+        fragments = [fragment for part in parts for fragment in _fragments(part)]
+        rows = sum(part.rows for part in parts)
+        if parts[0].overwrite:
+            return Parts(lance.LanceOperation.Overwrite(_common_schema(parts), fragments), rows, None)
+        version = min(json.loads(part.fragments)["version"] for part in parts)
+        return Parts(lance.LanceOperation.Append(fragments), rows, version)
+
+    def abort(self, table: Table, upload_id: str) -> None:
+        """Give an upload up and remove its files."""
+        with self._writer.turn(table):
+            upload = self._find(table, upload_id)
+            parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
+            self._database.write(lambda connection: uploads.delete(connection, upload.id))
+            for part in parts:
+                self._writer.remove_files(table, upload.branch, _fragments(part))
+
+    def sweep(self, millis: int) -> None:
+        """Give up uploads that were begun before a time and never finished."""
+        for upload in self._database.read(lambda connection: uploads.begun_before(connection, millis)):
+            table = self._database.read(partial(tables.find_by_id, table_id=upload.table_id))
+            if table is not None:
+                with suppress(TableNotFoundError):  # another process may give it up at the same time
+                    self.abort(table, upload.id)
+
+    def _find(self, table: Table, upload_id: str) -> Upload:
+        found = self._database.read(lambda connection: uploads.find(connection, upload_id))
+        if found is None or found.table_id != table.id:
+            raise _gone()
+        return found
+
+
+def _gone() -> TableNotFoundError:
+    return TableNotFoundError("There is no such upload to this table; it may be complete already.")
+
+
+def _common_schema(parts: list[Part]) -> pa.Schema:
+    """Return the schema that a table gets from parts which replace its rows: they must agree on it."""
+    schemas = [pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part.schema))) for part in parts]
+    for part, schema in zip(parts, schemas, strict=True):
+        if not schema.equals(schemas[0]):
+            raise TableSchemaValidationError(f"The parts {parts[0].id!r} and {part.id!r} do not have the same schema.")
+    return schemas[0]
+
+
+def _fragments(part: Part) -> list[Any]:
+    return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)["fragments"]]

@@ -1,0 +1,1 @@
+"""SQL of views: reading, checking and rewriting it. The Spark source uses it, too."""

@@ -1,0 +1,331 @@
+"""Queries in Spark's SQL: the tables and columns they read, what their rows look like, and what they may not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import sqlglot
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+from sqlglot import exp
+from sqlglot.dialects.dialect import DialectType
+from sqlglot.errors import OptimizeError, SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.schema import MappingSchema
+
+from pennon.core.errors import suggest
+from pennon.views.model.query import TableUse
+from pennon.views.sql.functions import FORBIDDEN, GENERATORS
+from pennon.views.sql.incremental import called, find_volatile, names_of, why_not_row_by_row
+from pennon.views.sql.rewrite import Statement
+from pennon.views.sql.simple_select import whole_number
+from pennon.views.sql.spark_lexer import Normalised, normalise
+from pennon.views.sql.spark_types import arrow_type, spark_name
+
+_SPARK = "spark"
+_LONGEST = 100_000
+#: How deep all columns of a query may lie together: to resolve one takes as many steps as there are above it.
+_MOST_STEPS = 2_000_000
+_CONFUSION = (AttributeError, IndexError, KeyError, TypeError, StopIteration, RecursionError)
+#: How the parser shows what it did not expect.
+_TOKEN = re.compile(r"<Token token_type: \S+, text: (.*?), line.*?>")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A query whose tables are known."""
+
+    #: The query, with its tables by the names they are given here.
+    sql: str
+    #: The columns that are read of each table, by those names.
+    columns: Mapping[str, tuple[str, ...]]
+    #: The view's columns; a type that cannot be told is none.
+    fields: tuple[tuple[str, pa.DataType | None], ...]
+
+
+class SparkQuery:
+    """A SELECT in Spark's SQL, or in another dialect that is put into Spark's."""
+
+    def __init__(self, text: str, dialect: DialectType = _SPARK) -> None:
+        _refuse_long(text)
+        if dialect != _SPARK:
+            text = _parse(text, dialect).sql(_SPARK, comments=False)
+        normal = normalise(text)
+        _refuse_calls(normal)
+        self._query = _parse(normal.text, _SPARK)
+        self._words = Statement(normal)
+        _refuse_code(self._query)
+        #: Why every refresh computes the whole view; none when the query works row by row.
+        self.rebuild_reason = why_not_row_by_row(self._query)
+        #: What it calls whose value changes from call to call, if there is anything like that.
+        self.volatile = find_volatile(self._query)
+        #: Whether it shows all columns of a table, or of what it makes of one, so that new ones belong to it.
+        self.has_star = any(_is_star(item) for item in self._query.selects)
+        self._tables = list(_real_tables(self._query))
+        #: The tables that the query reads, each once.
+        self.uses = tuple(dict.fromkeys(_use_of(table) for table in self._tables))
+        if not self.uses:
+            raise InvalidInputError("The query of a view must read a table.")
+
+    def bind(self, schemas: Mapping[TableUse, pa.Schema]) -> Bound:
+        """Return the query with its tables by other names, and what follows from their schemas."""
+        try:
+            return self._bind(schemas)
+        except _CONFUSION:  # the parser's own, over what no grammar has
+            raise InvalidInputError("The SQL cannot be read: its tables and columns cannot be told.") from None
+
+    def _bind(self, schemas: Mapping[TableUse, pa.Schema]) -> Bound:
+        names = {use: f"source_{number}" for number, use in enumerate(self.uses, 1)}
+        by_name = {name: schemas[use] for use, name in names.items()}
+        edits = [edit for table in self._tables for edit in self._words.rename(table, names[_use_of(table)])]
+        known = {tuple(part.lower() for part in use.name): use for use in self.uses}
+        for column in self._query.find_all(exp.Column):
+            edits += self._words.shorten(column, known)
+        renamed = _parse(self._words.edited(edits), _SPARK)
+        columns, fields = _analyse(renamed, by_name)
+        if self.rebuild_reason is None:
+            edits += self._words.with_source_row(*self._items(next(iter(schemas.values()))))
+        sql = self._words.edited(edits)
+        _check(sql, set(by_name))
+        return Bound(sql, columns, fields)
+
+    def _items(self, schema: pa.Schema) -> tuple[list[list[str] | None], str]:
+        """Return the columns that each item of the query stands for, if it is a star, and what the table is called."""
+        table = self._tables[0].alias_or_name
+        return [_columns_of_star(item, schema.names, table) for item in self._query.selects], table
+
+
+def checked_statement(sql: str) -> Normalised:
+    """Return the statement of a view as Spark is given it; one that an older Pennon kept is normalised first."""
+    normal = normalise(sql)
+    _refuse_calls(normal)
+    _refuse_code(_parse(normal.text, _SPARK))
+    return normal
+
+
+def _refuse_long(text: str) -> None:
+    if len(text) > _LONGEST:
+        raise InvalidInputError(f"The query has more than {_LONGEST} characters.")
+
+
+def _refuse_calls(normal: Normalised) -> None:
+    """Refuse functions by the tokens alone, whatever a parser makes of them."""
+    qualified = normal.qualified_call()
+    if qualified is not None:
+        raise InvalidInputError(f"The query of a view may not call {qualified}(): call functions by their plain names.")
+    forbidden = next((name for name in normal.calls() if name in FORBIDDEN), None)
+    if forbidden is not None:
+        raise InvalidInputError(f"The query of a view may not call {forbidden}().")
+
+
+def _parse(text: str, dialect: DialectType) -> exp.Query:
+    try:
+        statements = sqlglot.parse(text, read=dialect)
+    except SqlglotError as error:
+        raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
+    except RecursionError:
+        raise InvalidInputError("The SQL is nested too deeply.") from None
+    query = statements[0] if len(statements) == 1 else None
+    while isinstance(query, exp.Subquery) and not query.alias:
+        query = query.this
+    if not isinstance(query, exp.Select | exp.SetOperation):
+        raise InvalidInputError("The query of a view must be one SELECT.")
+    if _count_steps(query) > _MOST_STEPS:
+        raise InvalidInputError("The SQL is nested too deeply: write shorter chains of operators, or IN with a list.")
+    return query
+
+
+def _count_steps(query: exp.Query) -> int:
+    steps = 0
+    waiting: list[tuple[exp.Expr, int]] = [(query, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        steps += depth if isinstance(item, exp.Column) else 0
+        waiting += [(part, depth + 1) for part in item.iter_expressions()]
+    return steps
+
+
+def _plain(error: SqlglotError) -> str:
+    details = getattr(error, "errors", None)
+    if details:
+        first = details[0]
+        told = _TOKEN.sub(r"'\1'", str(first["description"]))
+        return f"{told} (line {first['line']}, column {first['col']})"
+    return str(error).split("\n", 1)[0][:300]
+
+
+def _refuse_code(query: exp.Query) -> None:
+    """Refuse what would run code, or what would be put together from text only when it is run."""
+    for node in query.walk():
+        if isinstance(node, exp.QueryTransform | exp.Command | exp.Into):
+            raise InvalidInputError("The query of a view may only read: TRANSFORM … USING and commands are refused.")
+        if isinstance(node, exp.Placeholder | exp.Parameter):
+            raise InvalidInputError("The query of a view has no parameters; write the values themselves.")
+        if isinstance(node, exp.Func) and names_of(node) & FORBIDDEN:
+            raise InvalidInputError(f"The query of a view may not call {called(node)}().")
+
+
+def _real_tables(query: exp.Query) -> Iterator[exp.Table]:
+    """Return the tables that a query names, without those that it makes itself in WITH."""
+    made = {
+        id(table)
+        for scope in traverse_scope(query)
+        for table in scope.tables
+        if not isinstance(scope.sources.get(table.alias_or_name), exp.Table)
+    }
+    hints = {id(table) for hint in query.find_all(exp.Hint) for table in hint.find_all(exp.Table)}
+    for table in query.find_all(exp.Table):
+        if id(table) in made | hints:
+            continue
+        if isinstance(table.this, exp.Func):
+            if not names_of(table.this) & {*GENERATORS, "range"}:
+                raise InvalidInputError(f"There is no table function {called(table.this)}() for views.")
+            continue
+        yield table
+
+
+def _use_of(table: exp.Table) -> TableUse:
+    known = table.meta.get("use")
+    if isinstance(known, TableUse):
+        return known
+    version = table.args.get("version")
+    use = TableUse(tuple(part.name for part in table.parts), _version_of(version) if version else None)
+    table.meta["use"] = use
+    return use
+
+
+def _version_of(version: exp.Version) -> int | str:
+    asked = version.args.get("expression")
+    if version.name.upper() != "VERSION" or str(version.args.get("kind")).upper() != "AS OF":
+        raise InvalidInputError("A table's earlier content is named by VERSION AS OF, with a number or a tag.")
+    found = None
+    if isinstance(asked, exp.Literal):
+        found = asked.name if asked.is_string else whole_number(asked.name)
+    if found is None:
+        raise InvalidInputError("VERSION AS OF takes a whole number, or a tag in quotes.")
+    return found
+
+
+def _check(sql: str, names: set[str]) -> None:
+    """Make sure that a statement reads the tables it is meant to, and no other."""
+    read = {table.sql(_SPARK).split(" ")[0] for table in _real_tables(_parse(sql, _SPARK))}
+    if read != names:
+        raise InvalidInputError("The tables that the query reads cannot be told; give each an alias, and try again.")
+
+
+def _columns_of_star(item: exp.Expr, names: Sequence[str], table: str) -> list[str] | None:
+    """Return the columns that an item of a SELECT stands for, if it is a star."""
+    star = item if isinstance(item, exp.Star) else item.this if isinstance(item, exp.Column) else None
+    if not isinstance(star, exp.Star):
+        return None
+    if star.args.get("replace") or star.args.get("rename"):
+        raise InvalidInputError("'*' with REPLACE or RENAME is not offered in a view; name the columns.")
+    if isinstance(item, exp.Column) and item.table.lower() != table.lower():
+        raise InvalidInputError(f"{item.sql(_SPARK)!r} is not offered in a view; name the fields.")
+    left_out = {column.name.lower() for column in star.args.get("except_") or ()}
+    return [name for name in names if name.lower() not in left_out]
+
+
+def _analyse(
+    query: exp.Query, schemas: Mapping[str, pa.Schema]
+) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, pa.DataType | None], ...]]:
+    """Return the columns that a query reads, by table, and those that it makes."""
+    unnamed = next((item for item in query.selects if not _has_name(item)), None)
+    if unnamed is not None:
+        raise InvalidInputError(f"The column {unnamed.sql(_SPARK)!r} has no name; write 'AS' and a name after it.")
+    known: dict[str, object] = {
+        name: {field.name: spark_name(field.type) or "unknown" for field in schema} for name, schema in schemas.items()
+    }
+    schema = MappingSchema(known, dialect=_SPARK, normalize=True)
+    try:
+        qualified = qualify(query.copy(), schema=schema, dialect=_SPARK)
+        typed = annotate_types(qualified, schema=schema, dialect=_SPARK)
+    except OptimizeError as error:
+        raise _unresolved(error, schemas) from None
+    except SqlglotError as error:
+        raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
+    if any(_is_star(item) or item.alias_or_name == "*" for item in typed.selects):
+        raise InvalidInputError("'*' of a struct is not offered in a view; name the fields.")
+    read = _columns_read(typed, schemas)
+    names = _output_names(query, typed, schemas)
+    return read, tuple(zip(names, _types(typed, schemas), strict=True))
+
+
+def _has_name(item: exp.Expr) -> bool:
+    return _is_star(item) or item.alias_or_name not in ("", "*")
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
+
+
+def _unresolved(error: OptimizeError, schemas: Mapping[str, pa.Schema]) -> InvalidInputError | TableColumnNotFoundError:
+    text = str(error).split(". Line", 1)[0].strip()
+    name = text.split("'")[1] if "'" in text else text.rpartition(": ")[2]
+    names = [column for schema in schemas.values() for column in schema.names]
+    if sum(column.lower() == name.lower() for column in names) > 1:
+        return InvalidInputError(f"The column {name!r} is in several tables; write which table's it is.")
+    return TableColumnNotFoundError(f"There is no column {name!r}.{suggest(name, names)}")
+
+
+def _columns_read(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> dict[str, tuple[str, ...]]:
+    if query.find(exp.Pivot) is not None:  # it groups by all columns that it does not name
+        return {table: tuple(schema.names) for table, schema in schemas.items()}
+    read: dict[str, set[str]] = {name: set() for name in schemas}
+    for scope in traverse_scope(query):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            if isinstance(source, exp.Table) and source.name in read:
+                read[source.name].add(column.name.lower())
+    return {
+        table: tuple(name for name in schema.names if name.lower() in read[table]) for table, schema in schemas.items()
+    }
+
+
+def _output_names(query: exp.Query, typed: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[str]:
+    """Return the names of a query's columns, as they are written in it or in its tables."""
+    written = [item.alias_or_name for item in query.selects if not _is_star(item)]
+    stored = [column for schema in schemas.values() for column in schema.names]
+    spelled: dict[str, str] = {}
+    for name in (*written, *stored):
+        spelled.setdefault(name.lower(), name)
+    return [spelled.get(item.alias_or_name.lower(), item.alias_or_name) for item in typed.selects]
+
+
+def _types(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[pa.DataType | None]:
+    """Return the types of a query's columns; none for those that cannot be told."""
+    if isinstance(query, exp.SetOperation):
+        left, right = _types(query.left, schemas), _types(query.right, schemas)
+        if len(left) != len(right):
+            name = type(query).__name__.upper()
+            raise InvalidInputError(f"The sides of {name} have {len(left)} and {len(right)} columns.")
+        return [one if one == other else None for one, other in zip(left, right, strict=True)]
+    if not isinstance(query, exp.Select):
+        return [None] * len(query.selects)
+    made = {lateral.alias_or_name for lateral in query.find_all(exp.Lateral, exp.UDTF)}
+    (*_, scope) = traverse_scope(query)
+    stored = {
+        (name, field.name.lower()): field.type
+        for name, source in scope.sources.items()
+        if isinstance(source, exp.Table)
+        for field in schemas.get(source.name, ())
+    }
+    return [_type_of(item.unalias(), made, stored) for item in query.selects]
+
+
+def _type_of(item: exp.Expr, made: set[str], stored: Mapping[tuple[str, str], pa.DataType]) -> pa.DataType | None:
+    """Return the type of a column: as a table stores it that the query shows unchanged, or as follows from the SQL."""
+    if isinstance(item, exp.Column) and (item.table, item.name.lower()) in stored:
+        return stored[item.table, item.name.lower()]
+    if isinstance(item, exp.Explode | exp.UDTF) or (isinstance(item, exp.Column) and item.table in made):
+        return None
+    kind = arrow_type(item.type)
+    if isinstance(item, exp.Cast | exp.Column) or kind is None:
+        return kind
+    if pa.types.is_decimal(kind):
+        return None  # what comes of arithmetic with decimals follows rules of Spark's own
+    return pa.int32() if kind in (pa.int8(), pa.int16()) else kind

@@ -1,0 +1,161 @@
+"""Environments on the shelf: built once, whole or not at all, and removed when there are too many."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pennon.pipeline.environments.cache import Shelf, _size
+from pennon.pipeline.environments.environment import BuildError, Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KILOBYTE = 1000
+PLENTY = 1000 * KILOBYTE
+
+
+def environment(name: str) -> Environment:
+    """Return an environment of one module, of a kilobyte."""
+    return Environment(modules={f"{name}.py": f"NAME = {name!r}".ljust(KILOBYTE).encode()})
+
+
+def put(shelf: Shelf, *names: str) -> None:
+    """Use environments one after the other."""
+    for name in names:
+        with shelf.lend(environment(name)) as folder:
+            assert [path.name for path in folder.iterdir()] == [f"{name}.py"]
+
+
+def kept(folder: Path) -> set[str]:
+    """Return which modules are on a shelf."""
+    return {path.stem for path in folder.rglob("*.py")}
+
+
+@pytest.fixture
+def room_for_two(tmp_path: Path) -> Shelf:
+    """A shelf that holds two environments, with their folders, and not three."""
+    put(Shelf(tmp_path / "one", PLENTY), "one")
+    size = sum(path.stat().st_size for path in (tmp_path / "one").rglob("*") if path.suffix != ".lock")
+    return Shelf(tmp_path / "shelf", int(2.5 * size))
+
+
+def test_an_environment_is_built_once_also_by_many(tmp_path: Path) -> None:
+    shelf, cups = Shelf(tmp_path, PLENTY), environment("cups")
+
+    def look(_: int) -> tuple[int, int]:
+        with shelf.lend(cups) as folder, shelf.lend_packed(cups) as archive:
+            assert zipfile.ZipFile(archive).namelist() == ["cups.py"]
+            return (folder / "cups.py").stat().st_ino, archive.stat().st_ino
+
+    with ThreadPoolExecutor(4) as threads:
+        seen = set(threads.map(look, range(8)))
+    assert len(seen) == 1
+
+
+def test_a_failed_build_leaves_nothing_and_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    coffee = Environment(requirements=("pennon-test-coffee",))
+    with (
+        pytest.raises(BuildError, match="No matching distribution found for pennon-test-coffee"),
+        Shelf(tmp_path, PLENTY).lend(coffee),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_is_given_up_when_nobody_wants_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: int
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silence}/")
+
+    def refuse() -> None:
+        raise InterruptedError
+
+    coffee = Environment(requirements=("pennon-test-coffee",))
+    with pytest.raises(InterruptedError), Shelf(tmp_path, PLENTY).lend(coffee, refuse):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_used_least_recently_make_room(room_for_two: Shelf, tmp_path: Path) -> None:
+    put(room_for_two, "tea", "milk", "tea", "sugar")
+    assert kept(tmp_path / "shelf") == {"tea", "sugar"}
+    put(room_for_two, "milk")
+    assert kept(tmp_path / "shelf") == {"sugar", "milk"}
+    assert len(list((tmp_path / "shelf").iterdir())) == 4
+
+
+def test_one_that_is_too_large_is_lent_and_goes_with_the_next(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, 1)
+    put(shelf, "tea")
+    assert kept(tmp_path) == {"tea"}
+    put(shelf, "milk")
+    assert kept(tmp_path) == {"milk"}
+
+
+def test_the_size_of_what_another_process_removes_is_no_matter(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+
+    def build_and_remove() -> None:
+        for _ in range(20):
+            for number in range(20):
+                (folder / str(number) / "module").mkdir(parents=True)
+            shutil.rmtree(folder)
+
+    with ThreadPoolExecutor(1) as threads:
+        busy = threads.submit(build_and_remove)
+        while not busy.done():
+            assert _size(folder) >= 0
+        busy.result()
+
+
+def test_none_is_removed_that_is_in_use(room_for_two: Shelf, tmp_path: Path) -> None:
+    with room_for_two.lend(environment("tea")) as folder:
+        put(room_for_two, "milk", "sugar", "honey")
+        assert (folder / "tea.py").exists()
+        assert kept(tmp_path / "shelf") == {"tea", "honey"}
+
+
+@pytest.fixture
+def user(room_for_two: Shelf, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which uses the environment "tea"."""
+    put(room_for_two, "tea")
+    program = (
+        "import sys, pathlib; from tests.unit.pipeline.environments.test_cache import Shelf, environment\n"
+        "with Shelf(pathlib.Path(sys.argv[1]), 1000000).lend(environment('tea')): print('in use', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "shelf")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in use\n"
+        yield process
+        process.kill()
+
+
+def test_none_is_removed_that_another_process_uses_until_it_dies(
+    room_for_two: Shelf, tmp_path: Path, user: subprocess.Popen[str]
+) -> None:
+    put(room_for_two, "milk", "sugar")
+    assert kept(tmp_path / "shelf") == {"tea", "sugar"}
+    user.kill()
+    user.wait()
+    put(room_for_two, "honey")
+    assert kept(tmp_path / "shelf") == {"sugar", "honey"}
+
+
+def test_what_a_killed_process_left_is_removed_with_the_rest(room_for_two: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "shelf").mkdir()
+    left = environment("left").checksum
+    (tmp_path / "shelf" / f"{left}.lock").touch()
+    (tmp_path / "shelf" / f"staged-{left}").write_bytes(bytes(PLENTY))
+    put(room_for_two, "tea", "milk")
+    assert kept(tmp_path / "shelf") == {"tea", "milk"}
+    assert not list((tmp_path / "shelf").glob(f"*{left}*"))

@@ -1,0 +1,60 @@
+"""The feed of a job: when it says something although nothing happened, and how often it looks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pennon.catalog import tables
+from pennon.catalog.tables import Table
+from pennon.core.identifiers import new_id
+from pennon.namespace import PennonNamespace
+from pennon.server.http.event_stream import JobFeed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(tmp_path: Path) -> None:
+    namespace = PennonNamespace(directory=tmp_path)
+    house = namespace.house
+    table = Table(new_id(), (), "t", "file:///t")
+    house.database.write(lambda connection: tables.insert(connection, table))
+    job = house.database.write(
+        lambda connection: house.queue.submit(
+            connection,
+            kind="backfill",
+            table_id=table.id,
+            branch="",
+            target="c",
+            object=("t",),
+            spec={},
+            submitted_by="ada",
+            context={},
+        )
+    )
+    now = 0.0
+    feed = JobFeed(namespace, job, 0, clock=lambda: now)
+    first = feed.read().decode()
+    assert first.startswith("retry: ")
+    assert "event: submitted" in first
+    pauses, said = [], []
+    for _ in range(80):
+        now += feed.pause
+        said.append(feed.read())
+        pauses.append(feed.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[0] == pytest.approx(0.011)
+    assert all(later <= 1.1 * pause * (1 + 1e-9) for pause, later in pairwise(pauses))
+    assert pauses[-1] == 0.25
+    assert set(said) == {b"", b": still there\n\n"}
+    assert len([text for text in said if text]) == int(now // 10)
+    house.queue.pause(job.id)
+    assert b"event: paused" in feed.read()
+    assert feed.pause == 0.01
+    assert not feed.ended
+    house.database.write(lambda connection: connection.run("DELETE FROM jobs"))
+    assert (feed.read(), feed.ended) == (b"", True)
+    namespace.close()

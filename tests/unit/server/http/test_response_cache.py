@@ -1,0 +1,103 @@
+"""Which requests are the same, so that one's answer may be given to the other."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance_namespace as ln
+import pytest
+
+from pennon.namespace import PennonNamespace
+from pennon.server.dispatch import Handler
+from pennon.server.http.exchange import TELLING
+from pennon.server.http.response_cache import Recall
+from pennon.server.operations.table import OPERATIONS
+from tests.unit.server.exchanges import exchange
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
+    from pennon.server.http.exchange import Exchange
+
+HEADERS = {"host": "pennon", "content-type": "application/json", "x-api-key": "blue", "x-request-id": "1"}
+LASTING = [row for row in OPERATIONS if row.lasting]
+
+
+@pytest.fixture
+def recall(database: Database) -> Recall:
+    memory = Recall(database)
+    memory.find(exchange(headers=HEADERS), b"{}")
+    memory.keep(exchange(headers=HEADERS), b"{}", b"answer", lambda: True)
+    return memory
+
+
+def test_the_order_of_headers_makes_no_difference(recall: Recall) -> None:
+    turned = dict(reversed(HEADERS.items()))
+    assert recall.find(exchange(headers=HEADERS), b"{}") == b"answer"
+    assert recall.find(exchange(headers=turned), b"{}") == b"answer"
+
+
+def test_nor_do_headers_that_nobody_looks_at(recall: Recall) -> None:
+    for others in (
+        {"x-request-id": "2"},
+        {"traceparent": "00-1-2-03"},
+        {"user-agent": "curl/8"},
+        {"x-lance-ctx-a": "b"},
+    ):
+        assert recall.find(exchange(headers={**HEADERS, **others}), b"{}") == b"answer"
+
+
+class Looked(dict[str, str]):
+    """Headers that know which of them were looked at."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__(headers)
+        self.at: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.at.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.get(name))
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all headers were looked at")
+
+    __contains__ = items = keys = values = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("slash", ["", "/"], ids=["Lance's client", "LanceDB's client"])
+@pytest.mark.parametrize("row", LASTING, ids=lambda row: row.id)
+def test_an_answer_comes_of_no_other_headers_than_those_that_count(tmp_path: Path, row: Any, slash: str) -> None:
+    with closing(PennonNamespace(directory=str(tmp_path))) as namespace, closing(Handler(namespace)) as handler:
+        namespace.declare_table(ln.DeclareTableRequest(id=["t"]))
+        asked = exchange(row.path.replace("{id}", "t") + slash)
+        asked.headers = looked = Looked({"x-api-key": "no key is needed", "authorization": "Bearer x"})
+        assert asyncio.run(handler.handle(row, asked, {"id": b"t"})) == 200
+        # The length of a body is that of the body.
+        assert looked.at <= {*TELLING, "content-length"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        exchange(headers={**HEADERS, "x-api-key": "green"}),
+        exchange(headers={**HEADERS, "origin": "http://evil.example"}),
+        exchange(headers={"host": "pennon"}),
+        exchange("/v1/table/u/describe", headers=HEADERS),
+        exchange(query="check_declared=true", headers=HEADERS),
+        exchange(method="GET", headers=HEADERS),
+    ],
+    ids=["header's value", "one header more", "headers less", "path", "query", "method"],
+)
+def test_anything_else_does(recall: Recall, other: Exchange) -> None:
+    assert recall.find(other, b"{}") is None
+    assert recall.find(exchange(headers=HEADERS), b'{"version":1}') is None
+
+
+def test_an_answer_that_does_not_hold_any_more_is_not_given(recall: Recall) -> None:
+    recall.keep(exchange(headers=HEADERS), b"{}", b"answer", lambda: False)
+    assert recall.find(exchange(headers=HEADERS), b"{}") is None

@@ -1,0 +1,41 @@
+"""What Lance says went wrong is told in the protocol's words, however long it is."""
+
+from __future__ import annotations
+
+import pytest
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
+
+from pennon.tables.lance_errors import plain, translate
+
+#: What would take hours if the time grew with the square of it.
+LONG = "a" * 2_000_000
+
+
+def test_a_message_that_repeats_long_sql_is_read_at_its_ends() -> None:
+    found = translate(ValueError(f"Error parsing statement: SELECT {LONG} (sql parser error: Expected: an expression)"))
+    assert isinstance(found, InvalidInputError)
+    assert str(found) == "The SQL cannot be read: Expected: an expression"
+
+
+@pytest.mark.parametrize("message", [LONG, f"LanceError(Arrow): Cast error: '{LONG}' is no number", f"{LONG} /{LONG}"])
+def test_what_is_told_is_short(message: str) -> None:
+    assert isinstance(translate(ValueError(message)), InvalidInputError)
+    assert len(plain(message)) <= 500
+
+
+def test_a_long_name_of_a_column_is_cut() -> None:
+    found = translate(ValueError(f"No field named {LONG}. Valid fields are id, word."))
+    assert isinstance(found, TableColumnNotFoundError)
+    assert len(str(found)) < 5000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Wrapped error: task 119 panicked with message "offsets cannot be empty"',
+        "Task was aborted",
+        "LanceError(IO): Internal error: Fragments are missing row count stats.",
+    ],
+)
+def test_what_fails_again_is_not_taken_for_a_fault_of_storage(message: str) -> None:
+    assert isinstance(translate(OSError(message)), InvalidInputError)
