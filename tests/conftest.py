@@ -103,7 +103,7 @@ def pennon_server(
     request: pytest.FixtureRequest, shared_root: S3Root | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PennonProcess]:
     """A Pennon for all tests of a worker: each must use names of its own in it."""
-    with PennonProcess(tmp_path_factory.mktemp("pennon"), *places_with(shared_root, request)) as server:
+    with PennonProcess(tmp_path_factory.mktemp("pennon"), *storage_root_with(shared_root, request)) as server:
         yield server
 
 
@@ -121,7 +121,7 @@ def new_root(request: pytest.FixtureRequest) -> S3Root | None:
     return s3.create_root()
 
 
-def places_with(root: S3Root | None, request: pytest.FixtureRequest) -> list[str]:
+def storage_root_with(root: S3Root | None, request: pytest.FixtureRequest) -> list[str]:
     """Return the arguments of a server whose tables are on object storage, and whose catalog is in PostgreSQL."""
     if root is None:
         return []

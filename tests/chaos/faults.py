@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 AUTHORITY = "pennon.commits.authority:CommitAuthority"
-LOCAL = "pennon.storage.local:LocalFolder"
-REMOTE = "pennon.storage.object_store:RemoteFolder"
+LOCAL = "pennon.storage.local:LocalFileIO"
+REMOTE = "pennon.storage.object_store:ObjectStoreFileIO"
 
 #: Before a version is recorded.
 STAGE = f"before {AUTHORITY}.stage"
@@ -12,12 +12,12 @@ STAGED = f"after {AUTHORITY}.stage"
 RECORD = f"after {AUTHORITY}.record"
 #: After that.
 PUBLISH = f"before {AUTHORITY}.publish"
-PROMOTE = f"before {LOCAL}.promote"
+PROMOTE = f"before {LOCAL}.publish_if_absent"
 UNSTAGE = f"before {LOCAL}.remove"
-PROMOTED = f"after {LOCAL}.promote"
-REMOTE_PROMOTE = f"before {REMOTE}.promote"
+PROMOTED = f"after {LOCAL}.publish_if_absent"
+REMOTE_PROMOTE = f"before {REMOTE}.publish_if_absent"
 REMOTE_UNSTAGE = f"before {REMOTE}.remove"
-REMOTE_PROMOTED = f"after {REMOTE}.promote"
+REMOTE_PROMOTED = f"after {REMOTE}.publish_if_absent"
 SETTLE = "before pennon.catalog.versions:settle"
 
 #: Inside the transactions that change the catalog.

@@ -290,7 +290,7 @@ class Storm:
     def check_calls(self, column: str) -> None:
         """Insist that no committed row was computed again, and few others were."""
         committed = self.commits(column)
-        merges = [stamp for version, stamp in self.stamps().items() if version in self.merges]
+        merges = [change_token for version, change_token in self.stamps().items() if version in self.merges]
         calls = [(row, call) for call in self.logs[column].calls() for row in call.rows]
         late = [(row, call.pid) for row, call in calls if row in committed and call.at > committed[row]]
         assert not late, f"{column} of {len(late)} committed rows was computed again: {late[:5]}"
@@ -307,14 +307,14 @@ class Storm:
         """Return when the value of each state of each row was committed."""
         committed: dict[Inputs, float] = {}
         newest = self.lance.open()
-        for version, stamp in self.stamps().items():
+        for version, change_token in self.stamps().items():
             dataset = newest.checkout_version(version)
             if column not in dataset.schema.names:
                 continue
             for row in dataset.to_table(columns=[*Inputs._fields, column]).to_pylist():
                 inputs = Inputs(*(row[name] for name in Inputs._fields))
                 if row[column] == mixed(column, inputs):
-                    committed.setdefault(inputs, stamp)
+                    committed.setdefault(inputs, change_token)
         return committed
 
     def stamps(self) -> dict[int, float]:

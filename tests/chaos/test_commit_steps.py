@@ -54,9 +54,9 @@ class CommitSteps(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="pennon-steps-")
         self.namespace = PennonNamespace(directory=self.folder.name)
-        self.house = self.namespace.house
+        self.services = self.namespace.services
         self.deferred: list[Callable[[Any], object]] = []
-        setattr(self.house.database, "defer", self.deferred.append)  # noqa: B010 (a method, as types see it)
+        setattr(self.services.database, "defer", self.deferred.append)  # noqa: B010 (a method, as types see it)
         self.namespace.declare_table(ln.DeclareTableRequest(id=["t"]))
         self.table = self.namespace.find_table(("t",))
         self.branch, self.first = "", 1
@@ -102,7 +102,7 @@ class CommitSteps(RuleBasedStateMachine):
     def stage(self, which: int) -> None:
         commit = self.commits[which % len(self.commits)]
         try:
-            staged = self.house.authority.stage(self.table, commit.proposal)
+            staged = self.services.authority.stage(self.table, commit.proposal)
         except (ln.ConcurrentModificationError, ln.InvalidInputError):
             assert not commit.acknowledged
             return
@@ -119,7 +119,7 @@ class CommitSteps(RuleBasedStateMachine):
         staged = commit.staged
         assert staged is not None
         try:
-            recorded = self.house.database.write(lambda c: self.house.authority.record(c, staged, "transaction"))
+            recorded = self.services.database.write(lambda c: self.services.authority.record(c, staged, "transaction"))
         except ln.ConcurrentModificationError:
             return
         assert recorded.version not in self.recorded, "a version was recorded twice"
@@ -134,7 +134,7 @@ class CommitSteps(RuleBasedStateMachine):
         assert commit.staged is not None
         assert commit.recorded is not None
         try:
-            published = self.house.authority.publish(commit.staged, commit.recorded)
+            published = self.services.authority.publish(commit.staged, commit.recorded)
         except ln.ConcurrentModificationError:
             assert self.final(commit.proposal.version) not in (None, commit.content)
             return
@@ -145,7 +145,7 @@ class CommitSteps(RuleBasedStateMachine):
     def commit_in_one_go(self, which: int) -> None:
         commit = self.commits[which % len(self.commits)]
         try:
-            (version,) = self.house.authority.commit([(self.table, commit.proposal)], lambda _: "transaction")
+            (version,) = self.services.authority.commit([(self.table, commit.proposal)], lambda _: "transaction")
         except ln.ConcurrentModificationError:
             assert not commit.acknowledged, "a replay of what was acknowledged was refused"
             return
@@ -159,7 +159,7 @@ class CommitSteps(RuleBasedStateMachine):
     def replay(self, which: int) -> None:
         done = [commit for commit in self.commits if commit.acknowledged]
         commit = done[which % len(done)]
-        (version,) = self.house.authority.commit([(self.table, commit.proposal)], lambda _: "transaction")
+        (version,) = self.services.authority.commit([(self.table, commit.proposal)], lambda _: "transaction")
         self.acknowledge(commit, version)
 
     @rule()
@@ -180,7 +180,7 @@ class CommitSteps(RuleBasedStateMachine):
     @rule()
     def read_latest(self) -> None:
         try:
-            latest = self.house.history.latest(self.table, self.branch)
+            latest = self.services.history.latest(self.table, self.branch)
         except ln.TableBranchNotFoundError:
             latest = None
         self.look()
@@ -190,7 +190,7 @@ class CommitSteps(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 15))
     def read_version(self, number: int) -> None:
-        found = self.house.history.find_recorded(self.table, self.branch, number)
+        found = self.services.history.find_recorded(self.table, self.branch, number)
         self.look()
         assert (found is None) == (number not in self.seen)
         if found is not None:
@@ -199,7 +199,7 @@ class CommitSteps(RuleBasedStateMachine):
     @rule(descending=st.booleans(), limit=st.integers(1, 4))
     def read_page(self, descending: bool, limit: int) -> None:
         try:
-            page = self.house.history.page(self.table, self.branch, after=None, descending=descending, limit=limit)
+            page = self.services.history.page(self.table, self.branch, after=None, descending=descending, limit=limit)
         except ln.TableBranchNotFoundError:
             page = []
         self.look()
@@ -211,7 +211,7 @@ class CommitSteps(RuleBasedStateMachine):
         """Do work that was put off, in any order; or never, because its process died."""
         work = self.deferred.pop(which % len(self.deferred))
         if not lost:
-            self.house.database.write(work)
+            self.services.database.write(work)
 
     @invariant()
     def look(self) -> None:
@@ -241,10 +241,10 @@ class CommitSteps(RuleBasedStateMachine):
         """Read once more: all that was recorded is in place, and catalog and storage say the same."""
         self.read_latest()
         for work in self.deferred:
-            self.house.database.write(work)
-        rows = self.house.database.read(lambda c: versions.in_range(c, self.table.id, self.branch, 0, None))
+            self.services.database.write(work)
+        rows = self.services.database.read(lambda c: versions.in_range(c, self.table.id, self.branch, 0, None))
         for row in rows:
-            found = self.house.history.find_recorded(self.table, self.branch, row.version)
+            found = self.services.history.find_recorded(self.table, self.branch, row.version)
             assert found is not None
             self.agrees(found)
         self.look()

@@ -98,7 +98,7 @@ def test_a_commit_whose_place_was_taken_from_beside_has_lost(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 2)
-    before(monkeypatch, pennon.house.authority, "publish", lambda: write_beside(table, 2, 3))
+    before(monkeypatch, pennon.services.authority, "publish", lambda: write_beside(table, 2, 3))
     with pytest.raises(ln.ConcurrentModificationError):
         pennon.create_table_version(request)
     with pytest.raises(ln.ConcurrentModificationError):
@@ -110,7 +110,7 @@ def test_a_commit_that_was_overtaken_from_beside_may_follow(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 3)
-    before(monkeypatch, pennon.house.authority, "stage", lambda: write_beside(table, 2))
+    before(monkeypatch, pennon.services.authority, "stage", lambda: write_beside(table, 2))
     assert pennon.create_table_version(request).version is not None
     assert numbers(pennon) == [1, 2, 3]
 
@@ -130,7 +130,7 @@ def test_the_loser_of_a_race_at_the_last_moment_leaves_no_file(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 2)
-    after(monkeypatch, pennon.house.authority, "stage", lambda: commit(pennon, table, 2))
+    after(monkeypatch, pennon.services.authority, "stage", lambda: commit(pennon, table, 2))
     with pytest.raises(ln.ConcurrentModificationError):
         pennon.create_table_version(request)
     assert {path.name for path in place_of(table).iterdir()} == {manifest_name(1), manifest_name(2)}
@@ -140,7 +140,7 @@ def test_a_replay_that_overtakes_the_original_takes_nothing_from_it(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 2)
-    after(monkeypatch, pennon.house.authority, "stage", lambda: pennon.create_table_version(request))
+    after(monkeypatch, pennon.services.authority, "stage", lambda: pennon.create_table_version(request))
     answer = pennon.create_table_version(request)
     assert answer.version is not None
     assert answer.version.version == 2
@@ -152,7 +152,7 @@ def test_a_replay_is_known_when_the_original_comes_between_two_looks(
 ) -> None:
     """The catalog is asked before the original is recorded, and storage after it is in place."""
     request = stage(table, 2)
-    before(monkeypatch, pennon.house.history, "_on_storage", lambda: pennon.create_table_version(request))
+    before(monkeypatch, pennon.services.history, "_on_storage", lambda: pennon.create_table_version(request))
     answer = pennon.create_table_version(request)
     assert answer.version is not None
     assert answer.version.version == 2
@@ -167,10 +167,10 @@ def test_a_branch_made_again_while_the_old_one_is_forgotten_stays(
     shutil.rmtree(Path(table.location, "tree/dev"))
 
     def make_again() -> None:
-        pennon.house.database.write(lambda c: versions.delete_branch(c, table.id, "dev"))
+        pennon.services.database.write(lambda c: versions.delete_branch(c, table.id, "dev"))
         commit(pennon, table, 3, "dev")
 
-    after(monkeypatch, pennon.house.history, "_is_gone", make_again)
+    after(monkeypatch, pennon.services.history, "_is_gone", make_again)
     assert numbers(pennon, "dev") == [3]
     commit(pennon, table, 4, "dev")
     assert numbers(pennon, "dev") == [3, 4]
@@ -181,7 +181,7 @@ def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
 ) -> None:
     """Planned before another of its name came and went, inserted after that, and written before the old files go."""
     planned, dropped, written = threading.Event(), threading.Event(), threading.Event()
-    plan, remove = pennon.plan_table, pennon.house.removal.remove
+    plan, remove = pennon.plan_table, pennon.services.removal.remove
 
     def in_main_thread() -> bool:
         return threading.current_thread() is threading.main_thread()
@@ -206,7 +206,7 @@ def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
             written.set()
 
     monkeypatch.setattr(pennon, "plan_table", plan_slowly)
-    monkeypatch.setattr(pennon.house.removal, "remove", remove_slowly)
+    monkeypatch.setattr(pennon.services.removal, "remove", remove_slowly)
     with ThreadPoolExecutor(1) as other:
         taking = other.submit(take_the_name)
         assert planned.wait(SECONDS)
@@ -239,7 +239,7 @@ def test_rows_of_a_declared_table_that_is_dropped_meanwhile_are_told_so(
     for name, write in (("CreateTable", pennon.create_table), ("InsertIntoTable", pennon.insert_into_table)):
         pennon.declare_table(ln.DeclareTableRequest(id=["t"]))
         drop = partial(pennon.drop_table, ln.DropTableRequest(id=["t"]))
-        before(monkeypatch, pennon.house.authority, "stage", drop)
+        before(monkeypatch, pennon.services.authority, "stage", drop)
         with pytest.raises(ln.TableNotFoundError, match="was dropped"):
             write(getattr(ln, f"{name}Request")(id=["t"]), arrow_stream(rows(10)))
         assert pennon.list_tables(ln.ListTablesRequest(id=[])).tables == []

@@ -4,6 +4,19 @@ One module a noun; each function takes the connection of the transaction it is p
 """
 
 from pennon.catalog.database.connect import open_database
-from pennon.catalog.database.protocol import Connection, Database, StillReferencedError, UnclearOutcomeError, write_note
+from pennon.catalog.database.protocol import (
+    CommitOutcomeUnknownError,
+    Connection,
+    Database,
+    StillReferencedError,
+    write_transaction,
+)
 
-__all__ = ["Connection", "Database", "StillReferencedError", "UnclearOutcomeError", "open_database", "write_note"]
+__all__ = [
+    "Connection",
+    "Database",
+    "StillReferencedError",
+    "CommitOutcomeUnknownError",
+    "open_database",
+    "write_transaction",
+]

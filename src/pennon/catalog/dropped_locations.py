@@ -1,4 +1,4 @@
-"""Places that a table has by its name, and that one was dropped from: writers may still hold it."""
+"""StorageRoot that a table has by its name, and that one was dropped from: writers may still hold it."""
 
 from __future__ import annotations
 

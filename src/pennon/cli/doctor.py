@@ -28,8 +28,8 @@ from pennon.cli.storage_checks import (
     adopt_root,
     lost_names,
     name_some,
-    places_of,
     repair_versions,
+    storage_root_of,
     unreadable_versions,
 )
 from pennon.core.clock import now_millis
@@ -38,7 +38,7 @@ from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
-    from pennon.storage.file_io import Folder, StoredFile
+    from pennon.storage.file_io import FileIO, StoredFile
 
 Status = Literal["OK", "WARN", "FAIL"]
 
@@ -208,7 +208,7 @@ def check_ownership(patient: Patient) -> Check:
 
     if patient.database is None or schema_version(patient.database) != latest_version():
         return Check("Ownership", "OK", "not looked at: the catalog is not there yet, or has another schema")
-    ownership = Ownership(patient.database, places_of(patient.settings))
+    ownership = Ownership(patient.database, storage_root_of(patient.settings))
     refusal = ownership.look(claim=False)
     if refusal is not None:
         return Check("Ownership", "FAIL", f"{refusal} The server writes nothing", "pennon doctor --adopt")
@@ -223,7 +223,7 @@ def check_versions(patient: Patient) -> Check:
     """Look whether the newest version of every managed table can be read, and whether any was lost."""
     if patient.database is None or schema_version(patient.database) != latest_version():
         return Check("Versions", "OK", "not looked at: the catalog is not there yet, or has another schema")
-    broken = unreadable_versions(patient.database, places_of(patient.settings))
+    broken = unreadable_versions(patient.database, storage_root_of(patient.settings))
     if broken:
         names = [format_identifier(table.identifier) for table, _ in broken]
         detail = f"{len(broken)} tables have a newest version that cannot be read: {name_some(names)}"
@@ -307,19 +307,19 @@ def _admit(settings: Settings) -> Patient:
         return Patient(settings, trouble=_reason(error))
 
 
-def _root(settings: Settings) -> Folder:
-    return places_of(settings).root
+def _root(settings: Settings) -> FileIO:
+    return storage_root_of(settings).root
 
 
 def _root_location(settings: Settings) -> str:
     try:
-        return places_of(settings).root_location
+        return storage_root_of(settings).root_location
     except LanceNamespaceError:
         return ""  # the check of the storage tells what is wrong with it
 
 
 @contextlib.contextmanager
-def _probe(root: Folder) -> Iterator[tuple[StoredFile | None, StoredFile | None]]:
+def _probe(root: FileIO) -> Iterator[tuple[StoredFile | None, StoredFile | None]]:
     """Write a file twice if it is absent, and remove it afterwards; the name is one that no table can have."""
     path = f".pennon-probe-{secrets.token_hex(8)}"
     first = root.put_if_absent(path, b"first")

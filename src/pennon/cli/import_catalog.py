@@ -163,7 +163,7 @@ def _plan_namespace(namespace: PennonNamespace, found: Found) -> Step:
 
 
 def _plan_table(namespace: PennonNamespace, found: Found) -> Step:
-    location = namespace.house.places.check_location(found.location or "")
+    location = namespace.services.storage_root.check_location(found.location or "")
     try:
         known = namespace.describe_table(DescribeTableRequest(id=list(found.identifier)))
     except (TableNotFoundError, NamespaceNotFoundError):

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
     from pennon.core.settings import Settings
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 _MOST_NAMED = 5
 _MOST_LISTED = 1000
 
 
-def places_of(settings: Settings) -> Places:
+def storage_root_of(settings: Settings) -> StorageRoot:
     """Return where the tables of a server with these settings may be."""
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
-    return Places(
+    return StorageRoot(
         settings.root_url,
         settings.storage_options,
         allowed_locations=settings.allowed_locations,
@@ -36,9 +36,9 @@ def adopt_root(settings: Settings) -> None:
     """Take the storage root over for this catalog, and say what changed."""
     from pennon.commits.ownership import Ownership
 
-    places = places_of(settings)
-    with open_catalog(settings, root=places.root_location) as database:
-        done = Ownership(database, places).adopt()
+    storage_root = storage_root_of(settings)
+    with open_catalog(settings, root=storage_root.root_location) as database:
+        done = Ownership(database, storage_root).adopt()
     note(f"The storage root is this catalog's now; its id is {done.catalog_id}.")
     if done.relocated:
         note(f"Found in the root: {name_some(done.relocated)}.")
@@ -51,10 +51,10 @@ def repair_versions(settings: Settings) -> None:
     from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
 
-    places = places_of(settings)
-    with open_catalog(settings, root=places.root_location) as database:
-        history = History(database, places, Ownership(database, places))
-        for table, version in unreadable_versions(database, places):
+    storage_root = storage_root_of(settings)
+    with open_catalog(settings, root=storage_root.root_location) as database:
+        history = History(database, storage_root, Ownership(database, storage_root))
+        for table, version in unreadable_versions(database, storage_root):
             name = format_identifier(table.identifier)
             done = history.repair(table, version)
             kept = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
@@ -62,14 +62,16 @@ def repair_versions(settings: Settings) -> None:
             note(f"{name}: version {number} is the newest that can be read." if number else f"{name}: not repaired.")
 
 
-def unreadable_versions(database: Database, places: Places) -> list[tuple[Table, Version]]:
+def unreadable_versions(database: Database, storage_root: StorageRoot) -> list[tuple[Table, Version]]:
     """Return the tables whose newest version has no readable manifest, in place or staged."""
     from pennon.commits.recovery import examine
 
     found = []
     for table in database.read(lambda connection: tables.all_below(connection, ROOT)):
         newest = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
-        whole = newest is None or newest.pending or examine(places.folder(table.location), newest).version is not None
+        whole = (
+            newest is None or newest.pending or examine(storage_root.folder(table.location), newest).version is not None
+        )
         if table.managed and newest is not None and not whole:
             found.append((table, newest))
     return found

@@ -39,44 +39,44 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     from pennon.jobs.auto_backfill import AutoBackfill, Triggers
     from pennon.jobs.auto_refresh import AutoRefresh
     from pennon.jobs.pin_sweep import PinSweep
-    from pennon.jobs.worker_registry import Roster
-    from pennon.namespace.namespace import build_house
+    from pennon.jobs.worker_registry import WorkerRegistry
     from pennon.pipeline.cluster.session import Sessions
     from pennon.pipeline.worker.loop import Worker
     from pennon.pipeline.worker.services import Tools
+    from pennon.services import build_services
 
-    house = build_house(settings)
+    services = build_services(settings)
     tools = Tools(
         settings=settings,
-        database=house.database,
-        places=house.places,
-        datasets=house.datasets,
-        writer=house.writer,
-        ledger=house.ledger,
-        queue=house.queue,
+        database=services.database,
+        storage_root=services.storage_root,
+        datasets=services.datasets,
+        writer=services.writer,
+        column_state_store=services.column_state_store,
+        queue=services.queue,
         sessions=Sessions(settings),
     )
     triggers = Triggers(
-        AutoBackfill(settings, house.database, house.datasets, house.ledger, house.queue),
-        AutoRefresh(settings, house.database, house.datasets, house.queue),
-        PinSweep(house.database, house.places),
+        AutoBackfill(settings, services.database, services.datasets, services.column_state_store, services.queue),
+        AutoRefresh(settings, services.database, services.datasets, services.queue),
+        PinSweep(services.database, services.storage_root),
     )
 
     def tick() -> None:
-        if not house.ownership.is_due or house.ownership.check() is None:
+        if not services.ownership.is_due or services.ownership.check() is None:
             triggers.tick()
 
-    roster = Roster(house.database, settings.job_lease_seconds)
+    worker_registry = WorkerRegistry(services.database, settings.job_lease_seconds)
     # Where the root is another catalog's, jobs wait: they would write to its tables.
-    carrier = Worker(tools, roster, tick, lambda: house.ownership.refusal is None)
+    carrier = Worker(tools, worker_registry, tick, lambda: services.ownership.refusal is None)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: carrier.stopping.set())
     announce()
     try:
         carrier.run()
     finally:
-        house.indexer.close()
-        house.database.close()
+        services.indexer.close()
+        services.database.close()
 
 
 def _quieten() -> None:

@@ -20,13 +20,13 @@ from pennon.tables.field_metadata import COMPUTED_INPUTS_KEY, COMPUTED_KEY, IDEN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 _FUNCTIONS = "_udfs"
 _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 
 
-def store_function(folder: Folder, column: Any) -> str | None:
+def store_function(folder: FileIO, column: Any) -> str | None:
     """Keep a function's bytes in the table's folder, by their digest, and return their name there."""
     check_manifest_checksum(column.manifest, column.manifest_checksum)
     if column.udf is None:
@@ -54,7 +54,7 @@ def check_manifest_checksum(manifest: str | None, checksum: str | None) -> None:
         raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest, which is {actual}.")
 
 
-def read_function(folder: Folder, reference: str) -> bytes:
+def read_function(folder: FileIO, reference: str) -> bytes:
     """Return a function's bytes; the name comes from metadata that clients may change, so it is not trusted."""
     if not _REFERENCE.fullmatch(reference):
         raise InvalidInputError("The column's metadata names no function of this table ('virtual_column.udf').")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.columns.feature_columns import FeatureColumn
     from pennon.commits.history import History
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 #: Stands for the row id of a deleted row.
 NO_ROW = -1
@@ -206,25 +206,25 @@ class FragmentState:
     moved: bool = False
 
 
-class Ledger:
+class ColumnStateStore:
     """Reads and writes what is known of feature columns."""
 
-    def __init__(self, database: Database, places: Places, history: History) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, history: History) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._history = history
 
     def manifest_tag(self, table: Table, branch: str, version: int) -> str:
         """Return the tag of a version's manifest, where Pennon does not manage the table; empty where it does."""
-        found = None if table.managed else stored_manifest(self._places.folder(table.location), branch, version)
+        found = None if table.managed else stored_manifest(self._storage_root.folder(table.location), branch, version)
         return (found.e_tag or "") if found is not None else ""
 
     def _of_table(self, table: Table, known: list[Fill]) -> list[Fill]:
         """Return the records of this table, and not of another one of its name that was dropped around Pennon."""
         if table.managed:
             return known
-        places = {(fill.branch, fill.version) for fill in known}
-        tags = {place: self.manifest_tag(table, *place) for place in places}
+        positions = {(fill.branch, fill.version) for fill in known}
+        tags = {place: self.manifest_tag(table, *place) for place in positions}
         recorded = [(fill, FragmentFill.decode(fill.state).manifest) for fill in known]
         return [fill for fill, tag in recorded if tag and tag == tags[fill.branch, fill.version]]
 

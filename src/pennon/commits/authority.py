@@ -18,7 +18,14 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.catalog import StillReferencedError, UnclearOutcomeError, column_writes, tables, versions, write_note
+from pennon.catalog import (
+    CommitOutcomeUnknownError,
+    StillReferencedError,
+    column_writes,
+    tables,
+    versions,
+    write_transaction,
+)
 from pennon.catalog.versions import MAIN, Version
 from pennon.commits.confinement import Confinement
 from pennon.commits.history import record, stored_versions
@@ -36,8 +43,8 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
-    from pennon.storage.file_io import Folder
-    from pennon.storage.root import Places
+    from pennon.storage.file_io import FileIO
+    from pennon.storage.root import StorageRoot
 
 logger = logging.getLogger("pennon.commits")
 
@@ -60,13 +67,13 @@ class CommitAuthority:
     """Records versions of tables and puts their manifests in place."""
 
     def __init__(
-        self, database: Database, places: Places, history: History, ownership: Ownership, cache_bytes: int
+        self, database: Database, storage_root: StorageRoot, history: History, ownership: Ownership, cache_bytes: int
     ) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._history = history
         self._ownership = ownership
-        self.confinement = Confinement(database, places)
+        self.confinement = Confinement(database, storage_root)
         self._inspector = Inspector(self.confinement, cache_bytes)
 
     def commit(self, entries: Sequence[Entry], note: Note, *, by_client: bool = False) -> list[Version]:
@@ -95,7 +102,7 @@ class CommitAuthority:
                 # The next look at the number finds who holds it now. Where nobody does, versions before it are missing.
                 if attempt > 0 and (attempt == _ATTEMPTS - 1 or not self._catch_up(entries)):
                     raise
-            except UnclearOutcomeError:
+            except CommitOutcomeUnknownError:
                 # If it was recorded, the next look finds it, as with a client that asks twice.
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -123,7 +130,7 @@ class CommitAuthority:
         return staged
 
     def _stage(self, table: Table, proposal: Proposal) -> Staged | Version:
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         branch = check_branch(proposal.branch)
         name = staged_name(table, folder, proposal)
         known = self._history.find_recorded(table, branch, proposal.version)
@@ -191,7 +198,7 @@ class CommitAuthority:
         """
         try:
             if (version.branch, version.version) == (MAIN, 1):
-                link(self._database, self._places, staged.table)
+                link(self._database, self._storage_root, staged.table)
             published = publish(self._database, staged.folder, version, staged.content)
         except Exception as error:
             if version.transaction_id is None or not is_storage_failure(error):
@@ -231,7 +238,7 @@ class CommitAuthority:
             found = read()  # a branch that was made around Pennon
         return found
 
-    def _same_or_lost(self, folder: Folder, known: Version, name: str) -> Version:
+    def _same_or_lost(self, folder: FileIO, known: Version, name: str) -> Version:
         """Answer a commit of a number that is taken: a replay gets the version, anyone else has lost.
 
         What a loser staged is removed, because its client will not: it stages its next attempt under another name.
@@ -248,7 +255,7 @@ class CommitAuthority:
             raise ConcurrentModificationError(f"Version {known.version} was committed by another writer.")
         return known
 
-    def _stored_digest(self, folder: Folder, known: Version) -> str:
+    def _stored_digest(self, folder: FileIO, known: Version) -> str:
         return digest_of(folder.read(f"{versions_folder(known.branch)}/{known.manifest}"))
 
     def _catch_up(self, entries: Sequence[Entry]) -> bool:
@@ -257,7 +264,7 @@ class CommitAuthority:
 
     def _commit_unmanaged(self, table: Table, proposal: Proposal, note: Note) -> Version:
         """Commit to a table whose versions only storage knows: its conditional put decides."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         branch = check_branch(proposal.branch)
         name = staged_name(table, folder, proposal)
         stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
@@ -274,4 +281,4 @@ class CommitAuthority:
         self._check_first_of_branch(staged, proposal, latest)
         staged.folder.sync(staged.written)
         version = self.publish(staged, staged.version)
-        return replace(version, transaction_id=write_note(self._database, note))
+        return replace(version, transaction_id=write_transaction(self._database, note))

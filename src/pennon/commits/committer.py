@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pennon.catalog.versions import Version
     from pennon.commits.authority import CommitAuthority
     from pennon.commits.history import History
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 
 #: Errors after which it is not known whether the catalog has the version.
@@ -42,7 +42,7 @@ class TableCommitter(LanceNamespace):
     def __init__(
         self,
         table: Table,
-        folder: Folder,
+        folder: FileIO,
         options: dict[str, str],
         history: History,
         authority: CommitAuthority,

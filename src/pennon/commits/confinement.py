@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.commits.manifest import Manifest
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 _BRANCH_FOLDER = re.compile(r"/tree/[A-Za-z0-9._/-]+")
 
@@ -31,9 +31,9 @@ _BRANCH_FOLDER = re.compile(r"/tree/[A-Za-z0-9._/-]+")
 class Confinement:
     """Checks what manifests name against what their table may read."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
 
     def check_staged(self, table: Table, manifest: Manifest, before: Iterable[str]) -> None:
         """Refuse base paths that neither the version before had nor a clone of this table was recorded with."""
@@ -64,8 +64,8 @@ class Confinement:
     def _strange(self, table: Table, bases: Iterable[str]) -> list[str]:
         """Return base paths that are not the table's own folder."""
         homes = [table.location]
-        link = self._places.link_to(table.location)
-        if link is not None and is_link(self._places, link):
+        link = self._storage_root.link_to(table.location)
+        if link is not None and is_link(self._storage_root, link):
             homes.append(link)
         return [base for base in bases if not any(_is_home(base, home) for home in homes)]
 

@@ -10,19 +10,19 @@ from pennon.commits.staging import new_files
 from pennon.storage.layout import branch_folder
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 
-def flush_fragments(folder: Folder, branch: str, fragments: list[Any]) -> None:
+def flush_fragments(folder: FileIO, branch: str, fragments: list[Any]) -> None:
     """Flush data files that are not committed yet: nobody waits for large ones while the table's lane is held."""
     home = branch_folder(branch)
     names = [f"{home}data/{file.path}" for fragment in fragments for file in fragment.files]
     folder.sync([*names, *(f"{name.removesuffix('.lance')}/" for name in names)])
 
 
-def flush_version(folder: Folder, branch: str, version: int) -> None:
+def flush_version(folder: FileIO, branch: str, version: int) -> None:
     """Flush a version that Lance put in place by itself, of a table that Pennon does not manage."""
-    if not folder.probes_are_cheap:
+    if not folder.is_local:
         return
     stored = stored_manifest(folder, branch, version)
     if stored is None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.commits.ownership import Ownership
-    from pennon.storage.file_io import Folder, StoredFile
-    from pennon.storage.root import Places
+    from pennon.storage.file_io import FileIO, StoredFile
+    from pennon.storage.root import StorageRoot
 
 #: Comparisons of versions that are kept, each of a few hundred bytes in most cases.
 _MOST_COMPARED = 4096
@@ -37,9 +37,9 @@ _MOST_COMPARED = 4096
 class History:
     """Reads the versions of tables, and finishes those whose commit was cut short."""
 
-    def __init__(self, database: Database, places: Places, ownership: Ownership) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, ownership: Ownership) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._ownership = ownership
         self._lock = Lock()
         #: What versions of tables that Pennon does not manage wrote in place.
@@ -47,7 +47,7 @@ class History:
 
     def latest(self, table: Table, branch: str) -> Version | None:
         """Return the newest version of a branch; none for a table without data."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         if not table.managed:
             stored = stored_versions(folder, table.id, branch)
             newest = max(stored, key=lambda version: version.version, default=None)
@@ -59,9 +59,9 @@ class History:
 
     def lasting(self, table: Table) -> Callable[[], bool] | None:
         """Return what tells whether the newest recorded version of a managed table is the newest on storage too."""
-        newest = self._database.look_up(versions.latest, table.id, MAIN)
-        folder = self._places.folder(table.location)
-        if not folder.probes_are_cheap or (newest is not None and newest.pending):
+        newest = self._database.cached_read(versions.latest, table.id, MAIN)
+        folder = self._storage_root.folder(table.location)
+        if not folder.is_local or (newest is not None and newest.pending):
             return None
         return partial(self._is_newest, folder, MAIN, newest)
 
@@ -78,12 +78,12 @@ class History:
 
     def find_recorded(self, table: Table, branch: str, number: int) -> Version | None:
         """Return one version if it exists and its manifest can be read."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         if not table.managed:
             return next((v for v in stored_versions(folder, table.id, branch) if v.version == number), None)
         found = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
         if found is None:
-            return self._follow(table, branch, number) if folder.probes_are_cheap else None
+            return self._follow(table, branch, number) if folder.is_local else None
         if found.pending:
             return self._finish(folder, found)
         size = folder.size(f"{versions_folder(branch)}/{found.manifest}")
@@ -98,7 +98,7 @@ class History:
 
     def repair(self, table: Table, version: Version) -> bool:
         """Recover or give up a version that could not be read; false when its manifest is not what is wrong."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         if not table.managed or examine(folder, version).version is not None:
             return False
         if not self._ownership.may_write(table.location):
@@ -109,7 +109,7 @@ class History:
 
     def page(self, table: Table, branch: str, *, after: int | None, descending: bool, limit: int) -> list[Version]:
         """Return versions in order, after a version number."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         newest = self.latest(table, branch)
         if newest is None or limit == 0:
             return []
@@ -155,11 +155,11 @@ class History:
             return found
         # Committed through Pennon in this very moment: its record knows more than storage does.
         row = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
-        return self._finish(self._places.folder(table.location), row) if row and row.pending else row
+        return self._finish(self._storage_root.folder(table.location), row) if row and row.pending else row
 
     def adopt_all(self, table: Table, branch: str) -> int:
         """Record all versions that are on storage but not in the catalog, and return how many there were."""
-        stored = stored_versions(self._places.folder(table.location), table.id, branch)
+        stored = stored_versions(self._storage_root.folder(table.location), table.id, branch)
         if not stored:
             return 0
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
@@ -178,11 +178,13 @@ class History:
 
         Storage is listed after the records were read: a version committed in between is in neither.
         """
-        stored = {version.version for version in stored_versions(self._places.folder(table.location), table.id, branch)}
+        stored = {
+            version.version for version in stored_versions(self._storage_root.folder(table.location), table.id, branch)
+        }
         return [row for row in rows if not row.pending and row.version not in stored]
 
     def _on_storage(self, table: Table, branch: str, number: int) -> tuple[Version, ColumnWrite | None] | None:
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         stored = stored_manifest(folder, branch, number)
         if stored is None:
             return None
@@ -218,7 +220,7 @@ class History:
 
     def _stored_column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
         """Compare the versions on storage one by one; those of which there is no manifest may have written anything."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
         oldest = until - column_writes.MOST_KEPT + 1
         looked_for = range(max(since + 1, oldest - 1), until + 1)
@@ -227,7 +229,7 @@ class History:
         found = [write for write in compared if write is not None]
         return [ColumnWrite.unknown(unknown), *found] if unknown > since else found
 
-    def _stored_column_write(self, folder: Folder, version: Version) -> ColumnWrite | None:
+    def _stored_column_write(self, folder: FileIO, version: Version) -> ColumnWrite | None:
         """Return what a version on storage wrote in place; a manifest never changes, so it is read once."""
         key = (version.table_id, version.branch, version.version, version.e_tag)
         with self._lock:
@@ -242,7 +244,7 @@ class History:
             self._compared[key] = found
         return found
 
-    def _column_write(self, folder: Folder, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
+    def _column_write(self, folder: FileIO, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
         """Return what a version wrote in place; anything, where the version before it is not there to compare with."""
         try:
             stored = stored_manifest(folder, branch, manifest.version - 1)
@@ -251,14 +253,14 @@ class History:
             before = None
         return column_write_of(folder, branch, content, manifest, before)
 
-    def _latest_managed(self, table: Table, branch: str, folder: Folder) -> Version | None:
-        newest = self._database.look_up(versions.latest, table.id, branch)
+    def _latest_managed(self, table: Table, branch: str, folder: FileIO) -> Version | None:
+        newest = self._database.cached_read(versions.latest, table.id, branch)
         if newest is not None and newest.pending:
             newest = self._recorded(table, branch)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
             self._forget_branch(table, branch, folder)
             newest = self._recorded(table, branch)
-        if not folder.probes_are_cheap:
+        if not folder.is_local:
             return newest
         if self._is_newest(folder, branch, newest):
             return newest
@@ -277,30 +279,30 @@ class History:
         newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
         if newest is None or not newest.pending:
             return newest
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         if self._ownership.may_write(table.location):
             return finish(self._database, folder, newest) or self._recorded(table, branch)
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         return next((row for row in reversed(rows) if not row.pending or not self._is_gone(folder, row)), None)
 
-    def _finish(self, folder: Folder, row: Version) -> Version | None:
+    def _finish(self, folder: FileIO, row: Version) -> Version | None:
         """Finish a version whose commit was cut short; where this catalog may not write, only if it is in place."""
         if self._ownership.may_write(folder.location):
             return finish(self._database, folder, row)
         return None if self._is_gone(folder, row) else row
 
-    def _before(self, table: Table, newest: Version, folder: Folder) -> list[Version]:
+    def _before(self, table: Table, newest: Version, folder: FileIO) -> list[Version]:
         """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
         if newest.version == 1:
             return []
         rows = self._database.read(
             lambda c: versions.page(c, table.id, newest.branch, after=newest.version, descending=True, limit=1)
         )
-        if rows and not rows[0].pending and folder.probes_are_cheap and self._is_gone(folder, rows[0]):
+        if rows and not rows[0].pending and folder.is_local and self._is_gone(folder, rows[0]):
             return self.page(table, newest.branch, after=newest.version, descending=True, limit=1)
         return rows
 
-    def _is_newest(self, folder: Folder, branch: str, known: Version | None) -> bool:
+    def _is_newest(self, folder: FileIO, branch: str, known: Version | None) -> bool:
         """Tell by a few probes whether a branch on storage has the version that is known last, and none after it."""
         place = versions_folder(branch)
         if known is None:
@@ -311,13 +313,13 @@ class History:
             or folder.exists(f"{place}/{manifest_name(following, 'V1')}")
         )
 
-    def _is_whole(self, folder: Folder, version: Version) -> bool:
+    def _is_whole(self, folder: FileIO, version: Version) -> bool:
         return folder.size(f"{versions_folder(version.branch)}/{version.manifest}") == version.size
 
-    def _is_gone(self, folder: Folder, version: Version) -> bool:
+    def _is_gone(self, folder: FileIO, version: Version) -> bool:
         return not folder.exists(f"{versions_folder(version.branch)}/{version.manifest}")
 
-    def _forget_branch(self, table: Table, branch: str, folder: Folder) -> None:
+    def _forget_branch(self, table: Table, branch: str, folder: FileIO) -> None:
         """Forget a branch that a client deleted; one of the same name may follow at any moment, and must stay."""
         rows = self._database.read(lambda connection: versions.in_range(connection, table.id, branch, 0, None))
         if rows and self._is_gone(folder, rows[-1]):
@@ -333,7 +335,7 @@ class History:
 
         self._database.write(work)
 
-    def _no_such_branch(self, folder: Folder, branch: str) -> TableBranchNotFoundError:
+    def _no_such_branch(self, folder: FileIO, branch: str) -> TableBranchNotFoundError:
         known = [ref.name for ref in refs.branches(folder)]
         return TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(branch, known)}")
 
@@ -346,13 +348,13 @@ def record(connection: Connection, version: Version) -> bool:
     return inserted
 
 
-def stored_manifest(folder: Folder, branch: str, number: int) -> StoredFile | None:
+def stored_manifest(folder: FileIO, branch: str, number: int) -> StoredFile | None:
     """Return the manifest of a version on storage, by whichever of its two names it is there."""
     names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
     return next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
 
 
-def stored_versions(folder: Folder, table_id: str, branch: str) -> list[Version]:
+def stored_versions(folder: FileIO, table_id: str, branch: str) -> list[Version]:
     """Return the versions whose manifests are on storage, in no order."""
     place = versions_folder(branch)
     found = []
@@ -375,6 +377,6 @@ def stored_versions(folder: Folder, table_id: str, branch: str) -> list[Version]
     return found
 
 
-def manifest_path(version: Version, folder: Folder) -> str:
+def manifest_path(version: Version, folder: FileIO) -> str:
     """Return the path by which Lance names a version's manifest."""
     return f"{folder.store_path}/{versions_folder(version.branch)}/{version.manifest}"

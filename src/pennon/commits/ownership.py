@@ -26,8 +26,8 @@ from pennon.storage.read_only import refuse
 if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.catalog.tables import Table
-    from pennon.storage.file_io import Folder
-    from pennon.storage.root import Places
+    from pennon.storage.file_io import FileIO
+    from pennon.storage.root import StorageRoot
 
 #: The file that names a root's catalog; no table can have this name.
 ROOT_MARK = ".pennon-root"
@@ -51,11 +51,11 @@ class Adoption:
 class Ownership:
     """Tells whether this catalog may write to the storage root and to tables outside of it."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._lock = Lock()
-        self._seconds = _LOCAL_SECONDS if places.root.probes_are_cheap else _REMOTE_SECONDS
+        self._seconds = _LOCAL_SECONDS if storage_root.root.is_local else _REMOTE_SECONDS
         self._checked_at = float("-inf")
         self._tables: dict[str, float] = {}
         #: Why the root must not be written, as of the last check; none when it may be.
@@ -109,30 +109,34 @@ class Ownership:
     def require_files(self, location: str) -> None:
         """Refuse to remove the files of a dropped table where another catalog may write."""
         self.require_location(location)
-        if not self._places.is_in_root(location):
-            found = _read_mark(self._places.folder(location), TABLE_MARK)
+        if not self._storage_root.is_in_root(location):
+            found = _read_mark(self._storage_root.folder(location), TABLE_MARK)
             if found is not None and found != self._table_mark(self._identity()):
                 raise PermissionDeniedError("The table's files bear the mark of another catalog.")
 
     def _check_place(self, location: str) -> None:
-        if not self._places.holds(location):
+        if not self._storage_root.holds(location):
             refuse()
 
     def require_table(self, table: Table) -> None:
         """Refuse a write to a table that is not this catalog's to write."""
         location = table.location
         self.require_location(location)
-        if self._places.is_in_root(location):
+        if self._storage_root.is_in_root(location):
             return
         name = format_identifier(table.identifier)
         if table.managed and time.monotonic() - self._tables.get(location, float("-inf")) > self._seconds:
-            self._require_mark(self._places.folder(location), name)
+            self._require_mark(self._storage_root.folder(location), name)
             self._tables[location] = time.monotonic()
 
     def release_table(self, table: Table) -> None:
         """Take this catalog's mark from a table outside the root that it does not manage any more."""
-        if table.managed and not self._places.is_in_root(table.location) and self._places.holds(table.location):
-            folder = self._places.folder(table.location)
+        if (
+            table.managed
+            and not self._storage_root.is_in_root(table.location)
+            and self._storage_root.holds(table.location)
+        ):
+            folder = self._storage_root.folder(table.location)
             if _read_mark(folder, TABLE_MARK) == self._table_mark(self._identity()):
                 folder.remove(TABLE_MARK)
             self._tables.pop(table.location, None)
@@ -141,9 +145,9 @@ class Ownership:
         """Take the root over on purpose: with a new id for this catalog, and tables where the root has them."""
         relocated = [table.name for table in self._strayed() if self._relocate(table)]
         renewed = self._database.write(identity.renew)
-        self._places.root.replace(ROOT_MARK, json.dumps(self._root_mark(renewed)).encode())
-        self._database.write(partial(identity.set_root, root=self._places.root_location))
-        self._database.write(lambda connection: garbage.forget_unless(connection, self._places.holds))
+        self._storage_root.root.replace(ROOT_MARK, json.dumps(self._root_mark(renewed)).encode())
+        self._database.write(partial(identity.set_root, root=self._storage_root.root_location))
+        self._database.write(lambda connection: garbage.forget_unless(connection, self._storage_root.holds))
         self.check()
         return Adoption(renewed.id, relocated, [format_identifier(table.identifier) for table in self._strayed()])
 
@@ -153,14 +157,14 @@ class Ownership:
 
     def _strayed(self) -> list[Table]:
         outside = self._database.read(tables.outside_root)
-        return [table for table in outside if not self._places.holds(table.location)]
+        return [table for table in outside if not self._storage_root.holds(table.location)]
 
     def _relocate(self, table: Table) -> bool:
         """Point a table to its files in the root, where the end of its old location leads to them."""
         parts = table.location.partition("://")[2].split("/") if "://" in table.location else table.location.split("/")
         for start in range(1, len(parts)):
-            location = "/".join([self._places.root_location, *parts[start:]])
-            if stored_versions(self._places.folder(location), table.id, "") and not self._is_taken(location):
+            location = "/".join([self._storage_root.root_location, *parts[start:]])
+            if stored_versions(self._storage_root.folder(location), table.id, "") and not self._is_taken(location):
                 self._database.write(partial(tables.relocate, table_id=table.id, location=location))
                 return True
         return False
@@ -170,7 +174,7 @@ class Ownership:
 
     def look(self, *, claim: bool) -> str | None:
         """Return why the root must not be written; without a claim, a root that bears no mark is left without one."""
-        root = self._places.root
+        root = self._storage_root.root
         known = self._identity() if claim else self._database.read(identity.find) or Identity("", "")
         expected = self._root_mark(known)
         found = _read_mark(root, ROOT_MARK)
@@ -189,7 +193,7 @@ class Ownership:
             self._database.write(partial(identity.set_root, root=root.location))
         return None
 
-    def _require_mark(self, folder: Folder, name: str) -> None:
+    def _require_mark(self, folder: FileIO, name: str) -> None:
         expected = self._table_mark(self._identity())
         found = _read_mark(folder, TABLE_MARK)
         if found is None and folder.put_if_absent(TABLE_MARK, json.dumps(expected).encode()) is None:
@@ -206,9 +210,9 @@ class Ownership:
 
     def _catalog_in_root(self) -> str | None:
         """Return the path of an embedded catalog from the root, if it lies there: both are copied and moved as one."""
-        if self._database.file is None or "://" in self._places.root_location:
+        if self._database.file is None or "://" in self._storage_root.root_location:
             return None
-        root = os.path.realpath(self._places.root_location)
+        root = os.path.realpath(self._storage_root.root_location)
         path = os.path.relpath(os.path.realpath(self._database.file), root)
         return None if path.startswith("..") else path
 
@@ -220,7 +224,7 @@ class Ownership:
         return {"catalog": known.id, "instance": self._database.instance()}
 
 
-def _read_mark(folder: Folder, path: str) -> dict[str, Any] | None:
+def _read_mark(folder: FileIO, path: str) -> dict[str, Any] | None:
     """Return what a mark says; one that cannot be understood is somebody else's."""
     try:
         content = folder.read(path)

@@ -15,7 +15,7 @@ from pennon.storage.layout import versions_folder
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.versions import Version
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 
 def digest_of(content: bytes) -> str:
@@ -23,7 +23,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def publish(database: Database, folder: Folder, version: Version, content: bytes) -> Version:
+def publish(database: Database, folder: FileIO, version: Version, content: bytes) -> Version:
     """Put a recorded version's manifest in place and return the version as it stands there.
 
     The name may be taken by the same content (another process finished first) or, when a writer went around Pennon,
@@ -34,12 +34,12 @@ def publish(database: Database, folder: Folder, version: Version, content: bytes
     stored = None
     if version.staged is not None:
         try:
-            stored = folder.promote(f"{place}/{version.staged}", final, content)
+            stored = folder.publish_if_absent(f"{place}/{version.staged}", final, content)
         except FileNotFoundError:
             raise _dropped() from None
     if stored is not None:
         settled = replace(version, pending=False, e_tag=stored.e_tag, size=stored.size)
-        if not folder.probes_are_cheap:
+        if not folder.is_local:
             _check_kept(database, folder, version, final)
     else:
         settled = _adopt(folder, version, final)
@@ -60,7 +60,7 @@ def settle(connection: Connection, version: Version, settled: Version) -> None:
         column_writes.save(connection, version.table_id, version.branch, version.version, unknown)
 
 
-def _check_kept(database: Database, folder: Folder, version: Version, final: str) -> None:
+def _check_kept(database: Database, folder: FileIO, version: Version, final: str) -> None:
     """Take a manifest back whose table was dropped meanwhile: in a bucket, no missing folder tells of that."""
     recorded = version.transaction_id is not None
     if recorded and not database.read(lambda c: versions.find(c, version.table_id, version.branch, version.version)):
@@ -80,7 +80,7 @@ def withdraw(connection: Connection, version: Version) -> bool:
     return withdrawn
 
 
-def _adopt(folder: Folder, version: Version, final: str) -> Version:
+def _adopt(folder: FileIO, version: Version, final: str) -> Version:
     """Return a version as it stands at its final place; what was staged for it counts only if it is the same."""
     stored = folder.stat(final)
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.versions import Version
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 logger = logging.getLogger("pennon.commits")
 
@@ -37,7 +37,7 @@ class Finding:
     damaged: str | None = None
 
 
-def examine(folder: Folder, version: Version) -> Finding:
+def examine(folder: FileIO, version: Version) -> Finding:
     """Read a recorded version's manifest; content that another writer put there in its place counts, too."""
     path = f"{versions_folder(version.branch)}/{version.manifest}"
     stored = folder.stat(path)
@@ -58,7 +58,7 @@ def examine(folder: Folder, version: Version) -> Finding:
     return Finding(replace(version, size=len(content), digest=digest, e_tag=tag, staged=staged, pending=False))
 
 
-def finish(database: Database, folder: Folder, version: Version) -> Version | None:
+def finish(database: Database, folder: FileIO, version: Version) -> Version | None:
     """Finish a version whose committer died half-way; none, and no record any more, when its manifest is lost."""
     finding = Finding(None)
     for _ in range(2):  # looked at again: the committer may have moved it between the two looks
@@ -72,7 +72,7 @@ def finish(database: Database, folder: Folder, version: Version) -> Version | No
     return None
 
 
-def heal(database: Database, folder: Folder, newest: Version) -> Version | None:
+def heal(database: Database, folder: FileIO, newest: Version) -> Version | None:
     """Recover a version that cannot be read, or fall back to the last one before it that can be.
 
     Where none can be read, storage itself may be out of reach, so nothing is given up.
@@ -91,14 +91,14 @@ def heal(database: Database, folder: Folder, newest: Version) -> Version | None:
     return None
 
 
-def _settle(database: Database, folder: Folder, version: Version, settled: Version) -> Version:
+def _settle(database: Database, folder: FileIO, version: Version, settled: Version) -> Version:
     if version.staged is not None:
         folder.remove(f"{versions_folder(version.branch)}/{version.staged}")
     database.defer(lambda connection: settle(connection, version, settled))
     return settled
 
 
-def _recover(database: Database, folder: Folder, version: Version, finding: Finding) -> Version | None:
+def _recover(database: Database, folder: FileIO, version: Version, finding: Finding) -> Version | None:
     """Put a version's manifest back from the staged copy whose digest was recorded; none when there is no such copy."""
     if version.staged is None:
         return None
@@ -113,7 +113,7 @@ def _recover(database: Database, folder: Folder, version: Version, finding: Find
     _set_aside(folder, version, finding)
     if version.pending:
         return publish(database, folder, version, content)
-    folder.promote(staged, final, content)
+    folder.publish_if_absent(staged, final, content)
     found = examine(folder, version).version
     if found is not None:
         database.write(lambda connection: versions.correct(connection, found))
@@ -121,7 +121,7 @@ def _recover(database: Database, folder: Folder, version: Version, finding: Find
     return found
 
 
-def _set_aside(folder: Folder, version: Version, finding: Finding) -> None:
+def _set_aside(folder: FileIO, version: Version, finding: Finding) -> None:
     """Move a damaged manifest out of the way of the version that takes its place; never any other content."""
     path = f"{versions_folder(version.branch)}/{version.manifest}"
     try:
@@ -133,7 +133,7 @@ def _set_aside(folder: Folder, version: Version, finding: Finding) -> None:
         folder.remove(path)
 
 
-def _give_up(database: Database, folder: Folder, lost: list[tuple[Version, Finding]]) -> None:
+def _give_up(database: Database, folder: FileIO, lost: list[tuple[Version, Finding]]) -> None:
     """Withdraw versions whose manifests cannot be recovered, loudly: their rows may have been acknowledged."""
 
     def work(connection: Connection) -> list[tuple[Version, Finding]]:

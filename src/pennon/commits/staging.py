@@ -28,7 +28,7 @@ from pennon.storage.layout import (
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.commits.confinement import Confinement
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 #: Files looked for when a manifest names data the version before it did not have.
 _FILES_PROBED = 8
@@ -52,7 +52,7 @@ class Staged:
     """A proposal that was found good, with the bytes that will become the manifest."""
 
     table: Table
-    folder: Folder
+    folder: FileIO
     version: Version
     manifest: Manifest
     content: bytes
@@ -62,7 +62,7 @@ class Staged:
     written: tuple[str, ...] = ()
 
 
-def staged_name(table: Table, folder: Folder, proposal: Proposal) -> str:
+def staged_name(table: Table, folder: FileIO, proposal: Proposal) -> str:
     """Return the file name of the staged manifest, or refuse a path that could name anything else."""
     place = f"{folder.store_path}/{versions_folder(check_branch(proposal.branch))}/"
     path = proposal.manifest_path.removeprefix("/")
@@ -91,7 +91,7 @@ class Inspector:
             getsizeof=lambda seen: 400 + 250 * (len(seen[1].data_files) + len(seen[1].deletion_files)),
         )
 
-    def inspect(self, table: Table, folder: Folder, proposal: Proposal, latest: Version | None) -> Staged:
+    def inspect(self, table: Table, folder: FileIO, proposal: Proposal, latest: Version | None) -> Staged:
         """Return the staged version, or raise what is wrong with it; raises ``FileNotFoundError`` if it is gone."""
         branch = check_branch(proposal.branch)
         staged = staged_name(table, folder, proposal)
@@ -134,7 +134,7 @@ class Inspector:
             if self._seen.getsizeof(seen) <= self._seen.maxsize:
                 self._seen[version.table_id, version.branch] = seen
 
-    def _before(self, table: Table, folder: Folder, latest: Version | None) -> Manifest | None:
+    def _before(self, table: Table, folder: FileIO, latest: Version | None) -> Manifest | None:
         """Return the latest version's manifest; none where there is no version, or another writer's is unreadable."""
         try:
             return self._manifest_of(folder, latest) if latest is not None else None
@@ -143,7 +143,7 @@ class Inspector:
                 raise  # it was good when it was recorded, so it is recovered first
             return None
 
-    def _manifest_of(self, folder: Folder, version: Version) -> Manifest:
+    def _manifest_of(self, folder: FileIO, version: Version) -> Manifest:
         with self._lock:
             digest, seen = self._seen.get((version.table_id, version.branch), ("", None))
         if seen is None or digest != version.digest or seen.version != version.version:
@@ -152,7 +152,7 @@ class Inspector:
         return seen
 
 
-def _check_lineage(folder: Folder, branch: str, manifest: Manifest, before: Manifest) -> None:
+def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Manifest) -> None:
     """Refuse a manifest that was derived from another table than this one.
 
     A writer that opened a table of the same name before it was dropped and made again stages manifests whose
@@ -193,7 +193,7 @@ def _scheme_of(name: str) -> Scheme:
     return parsed.scheme if parsed else "V2"
 
 
-def _check_tag(folder: Folder, path: str, proposal: Proposal, size: int) -> None:
+def _check_tag(folder: FileIO, path: str, proposal: Proposal, size: int) -> None:
     if proposal.manifest_size is not None and proposal.manifest_size != size:
         raise InvalidInputError(f"manifest_size is {proposal.manifest_size}, but the staged manifest has {size} bytes.")
     if proposal.e_tag is None:
@@ -226,7 +226,7 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
 
 
 def column_write_of(
-    folder: Folder, branch: str, content: bytes, manifest: Manifest, before: Manifest | None
+    folder: FileIO, branch: str, content: bytes, manifest: Manifest, before: Manifest | None
 ) -> ColumnWrite | None:
     """Return what a manifest writes in place to the version before it, if that is known; None if nothing.
 
@@ -252,7 +252,7 @@ def _check_labels(manifest: Manifest, before: Manifest) -> None:
             )
 
 
-def operation_of(folder: Folder, branch: str, manifest: Manifest) -> str | None:
+def operation_of(folder: FileIO, branch: str, manifest: Manifest) -> str | None:
     """Return what a manifest's commit does; none when its transaction cannot be read."""
     if manifest.operation is not None or not manifest.transaction_file or "/" in manifest.transaction_file:
         return manifest.operation

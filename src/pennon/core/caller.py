@@ -54,14 +54,14 @@ class Principal:
         return tuple(grant.namespace for grant in self.grants)
 
 
-EVERYTHING = Principal("anonymous", (Grant(Role.ADMIN),))
+ANONYMOUS_ADMIN = Principal("anonymous", (Grant(Role.ADMIN),))
 
 
 @dataclass(frozen=True)
 class Caller:
     """The principal of a request, its id, and the context its client sent along."""
 
-    principal: Principal = EVERYTHING
+    principal: Principal = ANONYMOUS_ADMIN
     request_id: str | None = None
     context: Mapping[str, str] = field(default_factory=dict)
     #: Marks the request as carried out, given the connection and id of the transaction that does it.

@@ -19,7 +19,7 @@ from pennon.jobs.rate_limit import is_ready
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
-    from pennon.columns.state import Ledger
+    from pennon.columns.state import ColumnStateStore
     from pennon.core.settings import Settings
     from pennon.jobs.queue import Queue
     from pennon.tables.datasets import Datasets
@@ -63,14 +63,14 @@ class AutoBackfill:
         settings: Settings,
         database: Database,
         datasets: Datasets,
-        ledger: Ledger,
+        column_state_store: ColumnStateStore,
         queue: Queue,
         clock: Callable[[], int] = now_millis,
     ) -> None:
         self._settings = settings
         self._database = database
         self._datasets = datasets
-        self._ledger = ledger
+        self._column_state_store = column_state_store
         self._queue = queue
         self._now = clock
         self._since = clock() - _LOOK_BACK_MILLIS
@@ -121,7 +121,7 @@ class AutoBackfill:
 
     def _unfilled(self, table: Table, branch: str, column: FeatureColumn) -> int:
         dataset = self._datasets.at(table, branch, None)
-        return summarise(dataset, self._ledger.read(dataset, table, branch, column), column).unfilled
+        return summarise(dataset, self._column_state_store.read(dataset, table, branch, column), column).unfilled
 
     def _submit(self, table: Table, branch: str, column: FeatureColumn) -> bool:
         """Submit a backfill unless one is under way or was just now; false when it has to wait."""

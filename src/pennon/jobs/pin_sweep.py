@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.views import View
-    from pennon.storage.file_io import Folder
-    from pennon.storage.root import Places
+    from pennon.storage.file_io import FileIO
+    from pennon.storage.root import StorageRoot
 
 logger = logging.getLogger("pennon.worker")
 
@@ -32,9 +32,9 @@ _MOST = 1000
 class PinSweep:
     """Gives up the pins of jobs that ended without their worker."""
 
-    def __init__(self, database: Database, places: Places, now: Callable[[], int] = now_millis) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, now: Callable[[], int] = now_millis) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._now = now
         self._since = now() - _LOOK_BACK_MILLIS
         self._next = 0
@@ -77,9 +77,9 @@ class PinSweep:
                 needed = pins.versions_needed(current, table_id)
                 pins.remove(folder, (pin for pin in found if pin.version not in needed))
 
-    def _folder(self, table_id: str) -> Folder | None:
+    def _folder(self, table_id: str) -> FileIO | None:
         table = self._database.read(lambda connection: tables.find_by_id(connection, table_id))
-        return None if table is None else self._places.folder(table.location)
+        return None if table is None else self._storage_root.folder(table.location)
 
 
 def _at_rest(connection: Connection, view_id: str) -> View | None:

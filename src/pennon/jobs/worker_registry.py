@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SILENT_LEASES = 3
 
 
-class Roster:
+class WorkerRegistry:
     """The workers of a catalog that are alive."""
 
     def __init__(self, database: Database, lease_seconds: float, *, clock: Callable[[], int] = now_millis) -> None:

@@ -26,7 +26,7 @@ from pennon.catalog import StillReferencedError
 from pennon.catalog.versions import Version
 from pennon.commits.authority import OvertakenError
 from pennon.core.identifiers import common_namespace
-from pennon.namespace.operations import missing_namespace, note_transaction, request_as, table_id
+from pennon.namespace.operations import missing_namespace, record_transaction, request_as, table_id
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.versions import VersionOperations, proposal_of
 
@@ -65,7 +65,7 @@ class BatchOperations(TableOperations, VersionOperations):
         deletions = [one.delete_table_versions for one in request.operations if one.delete_table_versions is not None]
         if not deletions:
             return self._commit_planned(request)
-        with self.house.writer.turn(*(self._table(table_id(one)) for one in deletions)):  # nobody names what goes
+        with self.services.writer.turn(*(self._table(table_id(one)) for one in deletions)):  # nobody names what goes
             return self._commit_planned(request)
 
     def _commit_planned(self, request: BatchCommitTablesRequest) -> BatchCommitTablesResponse:
@@ -73,7 +73,7 @@ class BatchOperations(TableOperations, VersionOperations):
         common = common_namespace([step.identifier for step in steps])
 
         def work(connection: Connection) -> tuple[str, list[object]]:
-            transaction_id = note_transaction(connection, "BatchCommitTables", common)
+            transaction_id = record_transaction(connection, "BatchCommitTables", common)
             return transaction_id, [self._apply(step, connection, transaction_id) for step in steps]
 
         with self.marked_deregistered([step.leaving for step in steps if step.leaving is not None]):
@@ -104,7 +104,7 @@ class BatchOperations(TableOperations, VersionOperations):
         table = self.plan_table(table_id(request), request.location, request.properties)
         response = DeclareTableResponse(
             location=table.location,
-            storage_options=self.house.places.client_options(vend=request.vend_credentials),
+            storage_options=self.services.storage_root.client_options(vend=request.vend_credentials),
             properties=table.properties,
             managed_versioning=table.managed,
         )
@@ -119,19 +119,19 @@ class BatchOperations(TableOperations, VersionOperations):
         table = self._table(table_id(request))
         if not table.managed:
             raise InvalidInputError("A table that Pennon does not manage cannot be committed in a batch.")
-        staged = self.house.authority.stage(table, proposal_of(request), by_client=True)
+        staged = self.services.authority.stage(table, proposal_of(request), by_client=True)
 
         def apply(connection: Connection, transaction_id: str) -> Version:
             if isinstance(staged, Version):
                 return staged
             try:
-                return self.house.authority.record(connection, staged, transaction_id)
+                return self.services.authority.record(connection, staged, transaction_id)
             except StillReferencedError:
                 raise TableNotFoundError("A table of the batch was dropped.") from None
 
         def finish(result: object) -> CommitTableResult:
             assert isinstance(result, Version)  # noqa: S101 (apply returned it)
-            version = result if isinstance(staged, Version) else self.house.authority.publish(staged, result)
+            version = result if isinstance(staged, Version) else self.services.authority.publish(staged, result)
             response = CreateTableVersionResponse(
                 transaction_id=version.transaction_id, version=self.version_model(table, version)
             )

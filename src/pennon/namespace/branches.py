@@ -24,14 +24,14 @@ from pennon.catalog import column_states, column_writes, versions
 from pennon.catalog.tables import Table
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id, transaction_recorder
 from pennon.storage import refs
 from pennon.storage.layout import branch_folder, check_branch
 from pennon.views import pins
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 _LISTING = "branches"
 
@@ -43,7 +43,7 @@ class BranchOperations(Operations):
         """List the branches of a table by name."""
         request = request_as(ListTableBranchesRequest, request)
         table = self._table(table_id(request))
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
         after = str(key[0]) if key else ""
         found = sorted(self._branches(table).values(), key=lambda ref: ref.name)
@@ -60,15 +60,17 @@ class BranchOperations(Operations):
         if not name:
             raise InvalidInputError("'main' is the branch every table has; name another one.")
         source = check_branch(request.from_branch)
-        with self._while_it_lasts(table):
-            start = self.house.datasets.at(table, source, request.from_version).version
+        with self._not_found_if_dropped(table):
+            start = self.services.datasets.at(table, source, request.from_version).version
 
         def work(opened: Any) -> None:
             if name in self._branches(table):
                 raise TableBranchAlreadyExistsError(f"Branch {name!r} already exists; name another.")
             opened.create_branch(name, (source or None, start))
 
-        _, written = self.house.writer.change(table, "", note_of("CreateTableBranch", table), work, alone=True)
+        _, written = self.services.writer.change(
+            table, "", transaction_recorder("CreateTableBranch", table), work, alone=True
+        )
         return CreateTableBranchResponse(transaction_id=written.transaction_id)
 
     def delete_table_branch(self, request: DeleteTableBranchRequest) -> DeleteTableBranchResponse:
@@ -76,7 +78,7 @@ class BranchOperations(Operations):
         request = request_as(DeleteTableBranchRequest, request)
         table = self._table(table_id(request))
         name = check_branch(request.name)
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
 
         def forget(connection: Connection) -> None:
             versions.delete_branch(connection, table.id, name)
@@ -105,14 +107,14 @@ class BranchOperations(Operations):
             _remove_remains(folder, name)
             self._write(forget)
 
-        self.house.writer.change(table, "", note_of("DeleteTableBranch", table), work, alone=True)
+        self.services.writer.change(table, "", transaction_recorder("DeleteTableBranch", table), work, alone=True)
         return DeleteTableBranchResponse(transaction_id=self._note("DeleteTableBranch", table))
 
     def _branches(self, table: Table) -> dict[str, refs.Ref]:
-        return {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}
+        return {ref.name: ref for ref in refs.branches(self.services.storage_root.folder(table.location))}
 
 
-def _remove_remains(folder: Folder, branch: str) -> None:
+def _remove_remains(folder: FileIO, branch: str) -> None:
     """Remove what Lance leaves of a branch while the name of another begins with its own: it would be found again."""
     for place in ("_versions", "_transactions", "_deletions", "data"):
         for file in list(folder.files(f"{branch_folder(branch)}{place}")):

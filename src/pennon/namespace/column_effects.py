@@ -86,7 +86,7 @@ class ColumnEffect:
         return noted
 
     def _check(self, columns: Sequence[str], computed: Sequence[str]) -> None:
-        needing = self._operations.house.database.read(self._readers)
+        needing = self._operations.services.database.read(self._readers)
         self._settle(needing, columns, computed)
 
     def _settle(self, needing: Sequence[Dependent], columns: Sequence[str], computed: Sequence[str] = ()) -> None:
@@ -140,7 +140,7 @@ class ColumnEffect:
         """Refuse to change columns that a view computes itself; those that were added to it are like any other."""
         if not self._table.is_view:
             return
-        view = self._operations.house.database.read(lambda connection: views.find(connection, self._table.id))
+        view = self._operations.services.database.read(lambda connection: views.find(connection, self._table.id))
         own = own_columns(Definition.from_json(view.definition), dataset.schema) if view else frozenset[str]()
         for path in paths:
             if split_path(path)[0] in own:

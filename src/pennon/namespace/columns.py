@@ -26,7 +26,7 @@ from pennon.namespace.column_effects import ColumnEffect
 from pennon.namespace.dependents import DependentOperations, wants_cascade
 from pennon.namespace.feature_columns import stored_function
 from pennon.namespace.function_environments import check_manifest
-from pennon.namespace.operations import note_of, request_as, table_id
+from pennon.namespace.operations import request_as, table_id, transaction_recorder
 from pennon.storage.layout import check_branch
 from pennon.tables.arrow_json import text_map, type_from_json, type_to_json
 from pennon.tables.arrow_types import check_type, holds
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog.tables import Table
     from pennon.core.identifiers import Identifier
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
     from pennon.tables.writer import Written
 
 
@@ -69,14 +69,14 @@ class ColumnOperations(DependentOperations):
         table = self._table(table_id(request))
         if not request.new_columns:
             raise InvalidInputError("The request names no column to add.")
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         self._check_functions(request.new_columns)
 
         def work(dataset: Any) -> None:
             added = _names_of(request.new_columns)
             _refuse_existing(dataset, added)
             _refuse_cycles({name: _require_inputs(dataset, column, added) for name, column in _functions(request)})
-            _add(dataset, request.new_columns, folder, self.house.sql_limits)
+            _add(dataset, request.new_columns, folder, self.services.sql_limits)
 
         written = self._change(table, request.branch, "AlterTableAddColumns", work)
         return AlterTableAddColumnsResponse(version=written.version)
@@ -103,7 +103,7 @@ class ColumnOperations(DependentOperations):
         table = self._table(table_id(request))
         if not request.alterations:
             raise InvalidInputError("The request names no column to alter.")
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         self._check_functions(request.alterations)
         effect = self._effect_on(table, request.branch, cascade=wants_cascade(request))
 
@@ -162,7 +162,7 @@ class ColumnOperations(DependentOperations):
                     dataset.update_field_metadata(changes, replace=replace)
 
         written = self._change(table, request.branch, "UpdateFieldMetadata", work)
-        fields = self.house.datasets.at(table, check_branch(request.branch), written.version).schema
+        fields = self.services.datasets.at(table, check_branch(request.branch), written.version).schema
         metadata = {entry.path: text_map(find_field(fields, entry.path).metadata) for entry in request.updates}
         return UpdateFieldMetadataResponse.model_validate(
             {"transaction_id": written.transaction_id, "version": written.version, "fields": metadata}
@@ -186,7 +186,7 @@ class ColumnOperations(DependentOperations):
         """Refuse functions whose manifest no worker would install."""
         for entry in entries:
             if entry.virtual_column is not None:
-                check_manifest(entry.virtual_column.manifest, self.house.settings)
+                check_manifest(entry.virtual_column.manifest, self.services.settings)
 
     def _effect_on(self, table: Table, branch: str | None, *, cascade: bool) -> ColumnEffect:
         return ColumnEffect(self, table, check_branch(branch), cascade=cascade)
@@ -199,9 +199,9 @@ class ColumnOperations(DependentOperations):
         work: Callable[[Any], None],
         effect: ColumnEffect | None = None,
     ) -> Written:
-        note = note_of(operation, table)
+        note = transaction_recorder(operation, table)
         noted = note if effect is None else effect.noting(note)
-        _, written = self.house.writer.change(table, check_branch(branch), noted, work)
+        _, written = self.services.writer.change(table, check_branch(branch), noted, work)
         return written
 
 
@@ -251,7 +251,7 @@ def _refuse_cycles(inputs: Mapping[str, set[str]]) -> None:
         ) from None
 
 
-def _add(dataset: Any, entries: list[AddColumnsEntry], folder: Folder, limits: SqlLimits) -> None:
+def _add(dataset: Any, entries: list[AddColumnsEntry], folder: FileIO, limits: SqlLimits) -> None:
     """Add columns of all kinds: the empty ones in one commit, those of expressions in another."""
     expressions: dict[str, str] = {}
     empty: list[pa.Field] = []
@@ -283,13 +283,13 @@ def _declare(dataset: Any, expression: str) -> dict[str, str]:
     return computed_metadata(expression, expression_inputs(dataset.schema, expression))
 
 
-def _binding(folder: Folder, column: Any) -> dict[str, str]:
+def _binding(folder: FileIO, column: Any) -> dict[str, str]:
     """Keep a function and return what ties a column to it."""
     return binding_metadata(column, store_function(folder, column))
 
 
 def _rebindings(
-    dataset: Any, folder: Folder, entry: AlterColumnsEntry, named: set[str]
+    dataset: Any, folder: FileIO, entry: AlterColumnsEntry, named: set[str]
 ) -> dict[str, dict[str, str | None]]:
     """Return what changes in the metadata of a column that gets another function, and of the outputs that go with it.
 
@@ -325,14 +325,14 @@ def _rebindings(
     return changes
 
 
-def _stated_outputs(folder: Folder, metadata: dict[str, str | None]) -> list[str] | None:
+def _stated_outputs(folder: FileIO, metadata: dict[str, str | None]) -> list[str] | None:
     """Return the names of a function's outputs; none where it does not state them."""
     reference = metadata.get("virtual_column.udf")
     outputs = () if reference is None else stored_function(folder, reference, "the column").outputs
     return [output.struct_field for output in outputs] or None
 
 
-def _rebinding(folder: Folder, column: Any, before: dict[str, str]) -> dict[str, str | None]:
+def _rebinding(folder: FileIO, column: Any, before: dict[str, str]) -> dict[str, str | None]:
     """Return what changes in the metadata of a column that something filled before; null where a key goes."""
     metadata: dict[str, str | None] = {**_binding(folder, column)}
     if IDENTITY_KEY in before:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.views import Dependent
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 logger = logging.getLogger("pennon.namespace")
 
@@ -69,7 +69,7 @@ class DependentOperations(Operations):
     def refuse_other_columns(self, table: Table, branch: str, schema: pa.Schema) -> None:
         """Refuse to replace all rows by others without a column that views read, or with another type of it."""
         needing = [] if branch else self._read(lambda connection: views.dependents(connection, table.id))
-        stored = self.house.datasets.at(table, "", None).schema if needing else None
+        stored = self.services.datasets.at(table, "", None).schema if needing else None
         for view in needing:
             for path in view.columns:
                 before, after = _type_at(stored, path), _type_at(schema, path)
@@ -108,7 +108,7 @@ class DependentOperations(Operations):
                     dropped.pinned += [(table.id, found.location)] if found is not None else []
         for table in doomed:
             if tables.delete(connection, table.id):
-                self.house.removal.schedule(connection, table)
+                self.services.removal.schedule(connection, table)
                 dropped.tables.append(table)
 
     def _refuse_clones_of(self, connection: Connection, doomed: Sequence[Table]) -> None:
@@ -139,9 +139,9 @@ class DependentOperations(Operations):
             if (folder := self._folder_of(source)) is not None:
                 pins.release(folder, view_id)
 
-    def _folder_of(self, source: Source) -> Folder | None:
+    def _folder_of(self, source: Source) -> FileIO | None:
         found = self._read(lambda connection: tables.find_by_id(connection, source.table_id))
-        return None if found is None else self.house.places.folder(found.location)
+        return None if found is None else self.services.storage_root.folder(found.location)
 
     def _finish(self, dropped: Dropped) -> None:
         """Remove the files of what was dropped, and give up the versions that dropped views needed."""
@@ -149,10 +149,10 @@ class DependentOperations(Operations):
         for view_id, location in dropped.pinned:
             if location not in gone:
                 try:
-                    pins.release(self.house.places.folder(location), view_id)
+                    pins.release(self.services.storage_root.folder(location), view_id)
                 except Exception:  # what was dropped is dropped, whatever storage says
                     logger.exception("the versions at %s that a dropped view or clone needed stay pinned", location)
-        self.house.removal.remove((table.location, table.id) for table in dropped.tables)
+        self.services.removal.remove((table.location, table.id) for table in dropped.tables)
 
 
 def _type_at(schema: pa.Schema, path: str) -> pa.DataType | None:

@@ -44,7 +44,7 @@ class DescriptionOperations(Operations):
             version=version.version if version is not None else None,
             location=table.location,
             table_uri=uri_of(table.location) if request.with_table_uri else None,
-            storage_options=self.house.places.client_options(vend=request.vend_credentials),
+            storage_options=self.services.storage_root.client_options(vend=request.vend_credentials),
             properties=table.properties,
             managed_versioning=table.managed,
         )
@@ -59,7 +59,7 @@ class DescriptionOperations(Operations):
         request = request_as(TableExistsRequest, request)
         table = self._table(table_id(request))
         if request.version is not None:
-            self.house.history.find(table, MAIN, request.version)
+            self.services.history.find(table, MAIN, request.version)
         return TableExistsResponse()
 
     def lasting(self, request: DescribeTableRequest | TableExistsRequest) -> Callable[[], bool] | None:
@@ -73,7 +73,7 @@ class DescriptionOperations(Operations):
         if isinstance(request, TableExistsRequest):
             return _always
         named = request.tag is not None or request.branch is not None
-        return None if named or request.load_detailed_metadata else self.house.history.lasting(table)
+        return None if named or request.load_detailed_metadata else self.services.history.lasting(table)
 
     def _target(self, table: Table, request: DescribeTableRequest) -> Version | None:
         """Return the version that is asked for; none for a table without data."""
@@ -83,19 +83,19 @@ class DescriptionOperations(Operations):
             return self._tagged(table, request.tag)
         branch = check_branch(request.branch)
         if request.version is not None:
-            return self.house.history.find(table, branch, request.version)
-        newest = self.house.history.latest(table, branch)
-        if newest is None and self.house.discovery.forget_if_gone(table):
+            return self.services.history.find(table, branch, request.version)
+        newest = self.services.history.latest(table, branch)
+        if newest is None and self.services.discovery.forget_if_gone(table):
             raise self._missing_table(table.identifier)
         return newest
 
     def _tagged(self, table: Table, tag: str) -> Version:
-        known = {ref.name: ref for ref in refs.tags(self.house.places.folder(table.location))}
+        known = {ref.name: ref for ref in refs.tags(self.services.storage_root.folder(table.location))}
         if tag not in known:
             name = format_identifier(table.identifier)
             raise TableTagNotFoundError(f"Table {name!r} has no tag {tag!r}.{suggest(tag, known)}")
         found = known[tag]
-        return self.house.history.find(table, found.branch, found.version)
+        return self.services.history.find(table, found.branch, found.version)
 
     def _add_details(self, response: DescribeTableResponse, table: Table, version: Version | None) -> None:
         response.table = table.name
@@ -105,7 +105,7 @@ class DescriptionOperations(Operations):
             response.var_schema = JsonArrowSchema(fields=[])
             response.stats = TableBasicStats(num_fragments=0, num_deleted_rows=0)
             return
-        details = self.house.details.read(table, version)
+        details = self.services.details.read(table, version)
         response.var_schema = JsonArrowSchema.model_validate(details.schema)
         response.metadata = details.metadata
         response.stats = TableBasicStats(num_fragments=details.num_fragments, num_deleted_rows=details.num_deleted_rows)

@@ -15,11 +15,11 @@ from lance_namespace.errors import (
     TableVersionNotFoundError,
 )
 
-from pennon.catalog import UnclearOutcomeError, clones, tables, versions
+from pennon.catalog import CommitOutcomeUnknownError, clones, tables, versions
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
 from pennon.namespace.branches import BranchOperations
-from pennon.namespace.operations import note_of
+from pennon.namespace.operations import transaction_recorder
 from pennon.namespace.queries import Answer, Hold
 from pennon.namespace.tables import TableOperations
 from pennon.namespace.tags import TagOperations
@@ -81,15 +81,15 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         if tag is not None:
             found = self._tag(origin, tag)
             branch, version = found.branch, found.version
-        dataset = self.house.datasets.reopen(origin, branch, version)
+        dataset = self.services.datasets.reopen(origin, branch, version)
         table = self.plan_table(identifier, None, None)
-        own = self.house.places.own_location(identifier, table.id)
-        if self.house.places.link_to(own) is not None:
+        own = self.services.storage_root.own_location(identifier, table.id)
+        if self.services.storage_root.link_to(own) is not None:
             # Lance puts it there before it is recorded: at the place of its name, whoever lists would find a table.
             table = replace(table, location=own)
         reference = (branch or None, dataset.version)
-        options = self.house.places.options or None
-        note = note_of("CloneTable", table)
+        options = self.services.storage_root.options or None
+        note = transaction_recorder("CloneTable", table)
 
         def work(connection: Connection) -> str:
             self._insert(connection, table)
@@ -101,7 +101,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
             tables.mark_written(connection, table.id)
             return note(connection)
 
-        kept, copied = self.house.places.folder(origin.location), False
+        kept, copied = self.services.storage_root.folder(origin.location), False
         try:
             if shallow:
                 pins.pin(kept, table.id, dataset.version, branch)
@@ -110,40 +110,40 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
                 copy(table.location, reference, storage_options=options)
             copied = True
             transaction_id = self._write_in_namespace(identifier, work)
-        except UnclearOutcomeError:
+        except CommitOutcomeUnknownError:
             raise  # the table may be there, and need its files
         except BaseException:
             if copied or table.location == own:  # otherwise what is there may be another's
-                self.house.places.folder(table.location).remove_all()
+                self.services.storage_root.folder(table.location).remove_all()
             pins.release(kept, table.id)
             raise
-        link(self.house.database, self.house.places, table)
+        link(self.services.database, self.services.storage_root, table)
         return {"transaction_id": transaction_id, "location": table.location}
 
     def begin_upload(self, identifier: Identifier, branch: str | None) -> Json:
         """Begin an upload in parts."""
         table, name = self._writable(identifier), check_branch(branch)
-        self.house.datasets.newest(table, name)  # raises what is missing
-        return {"upload_id": self.house.uploads.begin(table, name)}
+        self.services.datasets.newest(table, name)  # raises what is missing
+        return {"upload_id": self.services.uploads.begin(table, name)}
 
     def add_part(self, identifier: Identifier, upload_id: str, part_id: str, source: ArrowSource, mode: str) -> Json:
         """Take in one part of an upload; it is not visible before the upload is complete."""
         table = self._writable(identifier)
         if mode == "overwrite":
-            self.refuse_other_columns(table, self.house.uploads.branch_of(table, upload_id), source.schema)
-        rows = self.house.uploads.add(table, upload_id, part_id, source, overwrite=mode == "overwrite")
+            self.refuse_other_columns(table, self.services.uploads.branch_of(table, upload_id), source.schema)
+        rows = self.services.uploads.add(table, upload_id, part_id, source, overwrite=mode == "overwrite")
         return {"num_inserted_rows": rows}
 
     def complete_upload(self, identifier: Identifier, upload_id: str) -> Json:
         """Commit all parts of an upload as one version."""
         table = self._writable(identifier)
-        written = self.house.uploads.complete(table, upload_id, note_of("CompleteUpload", table))
+        written = self.services.uploads.complete(table, upload_id, transaction_recorder("CompleteUpload", table))
         answer = {"version": written.version, "num_inserted_rows": written.rows}
         return {**answer, "transaction_id": written.transaction_id}
 
     def abort_upload(self, identifier: Identifier, upload_id: str) -> Json:
         """Give an upload up."""
-        self.house.uploads.abort(self._table(identifier), upload_id)
+        self.services.uploads.abort(self._table(identifier), upload_id)
         return {}
 
     def diff_branch(self, identifier: Identifier, branch: str) -> Json:
@@ -164,7 +164,7 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
         def work(target: Any) -> None:
             bring_over(target, found)
 
-        _, written = self.house.writer.change(table, "", note_of("CherryPick", table), work, alone=True)
+        _, written = self.services.writer.change(table, "", transaction_recorder("CherryPick", table), work, alone=True)
         return {"status": "cherryPicked", "mainVersionAfter": written.version, **answer}
 
     def fetch_blobs(
@@ -201,22 +201,22 @@ class ExtensionOperations(TableOperations, TagOperations, BranchOperations):
     ) -> tuple[Any, Hold]:
         """Return the dataset with a blob column, which may be nested, and what keeps its files while they are read."""
         table = self._table(identifier)
-        dataset = self.house.datasets.at(table, check_branch(branch), version)
+        dataset = self.services.datasets.at(table, check_branch(branch), version)
         if not is_blob(find_field(dataset.schema, column)):
             raise InvalidInputError(f"The column {column!r} holds no blobs: read its values with a query.")
-        return dataset, partial(self.house.removal.hold, table)
+        return dataset, partial(self.services.removal.hold, table)
 
     def _compare(self, table: Table, branch: str) -> Comparison:
         name = check_branch(branch)
-        known = {ref.name: ref for ref in refs.branches(self.house.places.folder(table.location))}
+        known = {ref.name: ref for ref in refs.branches(self.services.storage_root.folder(table.location))}
         if name not in known:
             raise TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(name, known)}")
         if known[name].branch:
             raise InvalidInputError(f"The branch {name!r} starts from {known[name].branch!r}, not from main.")
-        main = self.house.datasets.at(table, "", None)
-        other = self.house.datasets.at(table, name, None)
+        main = self.services.datasets.at(table, "", None)
+        other = self.services.datasets.at(table, name, None)
         with typed_errors():
-            return compare(main, other, name, known[name].version, partial(self.house.datasets.at, table, ""))
+            return compare(main, other, name, known[name].version, partial(self.services.datasets.at, table, ""))
 
     def _cloneable(self, source: str) -> Table:
         """Return the table at a location, if the caller may see it."""

@@ -28,7 +28,7 @@ from pennon.namespace.models.columns import (
     ColumnStateResponse,
     check_counts,
 )
-from pennon.namespace.operations import Operations, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.operations import Operations, parse_choice, record_transaction, request_as, table_id
 from pennon.storage.layout import check_branch
 from pennon.tables.field_paths import find_field, plain_path
 from pennon.tables.lance_errors import typed_errors
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.settings import Settings
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
@@ -57,7 +57,7 @@ class BackfillOperations(Operations):
         request = request_as(BackfillRequest, request)
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
-        dataset = self.house.datasets.at(table, branch, request.read_version)
+        dataset = self.services.datasets.at(table, branch, request.read_version)
         column = find_feature_column(dataset, request.column)
         self._envelope_of(table, column)  # says what is wrong with it, if anything is
         mode = Mode(parse_choice("mode", request.mode, list(Mode)))
@@ -70,7 +70,7 @@ class BackfillOperations(Operations):
             for name, value in request.model_dump(exclude_none=True, by_alias=True).items()
             if name not in _OWN
         }
-        newest = self.house.datasets.newest(table, branch).version
+        newest = self.services.datasets.newest(table, branch).version
         spec |= {
             "column": column.path,
             "columns": columns_filled(dataset, [*before, column.path]),
@@ -86,7 +86,7 @@ class BackfillOperations(Operations):
         request = request_as(ColumnStateRequest, request)
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
-        dataset = self.house.datasets.at(table, branch, None)
+        dataset = self.services.datasets.at(table, branch, None)
         column = find_feature_column(dataset, request.column)
         summary = self._summarise_column(table, branch, dataset, column)
         active = self._read(lambda connection: jobs.active_on(connection, table.id))
@@ -104,11 +104,11 @@ class BackfillOperations(Operations):
         request = request_as(ColumnErrorsRequest, request)
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
-        dataset = self.house.datasets.at(table, branch, None)
+        dataset = self.services.datasets.at(table, branch, None)
         recorded = self._read(lambda connection: column_errors.columns(connection, table.id, branch))
         wanted = None if request.column is None else _recorded_as(dataset, request.column)
         names = [name for name in recorded if wanted in (None, name)]
-        size = page_size(request.limit or _PAGE, self.house.settings.page_limit)
+        size = page_size(request.limit or _PAGE, self.services.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
         found: list[tuple[str, ColumnError, ColumnError]] = []
         for name in names:
@@ -158,7 +158,9 @@ class BackfillOperations(Operations):
         if place.column not in feature_columns(dataset.schema):
             return lambda error: error if error.fragment_id == column_errors.SOURCE else None
         column = find_feature_column(dataset, place.column)
-        failed = failed_rows(dataset, self.house.ledger.read(dataset, table, place.branch, column), column)
+        failed = failed_rows(
+            dataset, self.services.column_state_store.read(dataset, table, place.branch, column), column
+        )
         stable = dataset.has_stable_row_ids
         rows = {row.row_id if stable else (row.fragment_id, row.offset): row for row in failed}
 
@@ -174,7 +176,7 @@ class BackfillOperations(Operations):
         self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: dict[str, Any]
     ) -> str:
         caller = current_caller()
-        job = self.house.queue.submit(
+        job = self.services.queue.submit(
             connection,
             kind=KIND,
             table_id=table.id,
@@ -186,7 +188,7 @@ class BackfillOperations(Operations):
             submitted_by=caller.principal.name,
             context=dict(caller.context),
         )
-        note_transaction(connection, "AlterTableBackfillColumns", table.identifier)
+        record_transaction(connection, "AlterTableBackfillColumns", table.identifier)
         return job.id
 
     def _check_backfill(self, request: BackfillRequest, dataset: Any) -> None:
@@ -199,11 +201,11 @@ class BackfillOperations(Operations):
         if size is not None and not (least or size) <= size <= (most or size):
             raise InvalidInputError("checkpoint_size is not between min_checkpoint_size and max_checkpoint_size.")
         if request.where is not None:
-            request.where = check_expression(request.where, self.house.sql_limits)
+            request.where = check_expression(request.where, self.services.sql_limits)
             with typed_errors():
                 dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
-        check_cluster(self.house.settings, request.cluster)
-        check_manifest(request.manifest, self.house.settings)
+        check_cluster(self.services.settings, request.cluster)
+        check_manifest(request.manifest, self.services.settings)
 
     def _to_fill_before(
         self, table: Table, branch: str, dataset: Any, column: FeatureColumn, *, cascade: bool
@@ -223,7 +225,7 @@ class BackfillOperations(Operations):
         return [column.name for column in unfilled]
 
     def _summarise_column(self, table: Table, branch: str, dataset: Any, column: FeatureColumn) -> Summary:
-        return summarise(dataset, self.house.ledger.read(dataset, table, branch, column), column)
+        return summarise(dataset, self.services.column_state_store.read(dataset, table, branch, column), column)
 
     def _plan_backfill(
         self,
@@ -235,8 +237,8 @@ class BackfillOperations(Operations):
         request: BackfillRequest,
         before: list[str],
     ) -> BackfillPlan:
-        newest = self.house.datasets.at(table, branch, None)
-        states = self.house.ledger.read(newest, table, branch, column)
+        newest = self.services.datasets.at(table, branch, None)
+        states = self.services.column_state_store.read(newest, table, branch, column)
         if request.read_version is not None:
             states = known_to(dataset, newest, states, column)
         plan = plan_units(newest, states, column, mode=mode, where=request.where, most_fragments=request.num_frags)
@@ -259,7 +261,7 @@ class BackfillOperations(Operations):
             return plan.rows
         options, calls = envelope.options, 0
         for unit in plan.units:
-            size = int(options.batch_size or self.house.settings.backfill_batch_rows)
+            size = int(options.batch_size or self.services.settings.backfill_batch_rows)
             if options.batch_bytes is not None:
                 size = max(1, min(size, options.batch_bytes * unit.count // max(unit.bytes, 1)))
             calls += -(-unit.count // size)
@@ -269,7 +271,9 @@ class BackfillOperations(Operations):
         """Return what is known of a column's function; none of an expression."""
         if column.reference is None:
             return None
-        envelope = stored_function(self.house.places.folder(table.location), column.reference, repr(column.path))
+        envelope = stored_function(
+            self.services.storage_root.folder(table.location), column.reference, repr(column.path)
+        )
         if envelope.kind not in COLUMN_KINDS:
             raise InvalidInputError(f"The function of {column.path!r} is a {envelope.kind}; here it must be a udf.")
         return envelope
@@ -282,7 +286,7 @@ def _recorded_as(dataset: Any, path: str) -> str:
     return find_feature_column(dataset, path).first if path in feature_columns(dataset.schema) else path
 
 
-def stored_function(folder: Folder, reference: str, whose: str) -> Envelope:
+def stored_function(folder: FileIO, reference: str, whose: str) -> Envelope:
     """Return what is known of a function in a table's folder, without loading it."""
     content = read_function(folder, reference)
     try:

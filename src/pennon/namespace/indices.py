@@ -19,7 +19,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError, Ta
 
 from pennon.core.errors import suggest
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id, transaction_recorder
 from pennon.storage.layout import check_branch
 from pennon.tables.indexes import describe_indices, index_stats
 from pennon.tables.lance_errors import typed_errors
@@ -40,8 +40,8 @@ class IndexOperations(Operations):
         request = request_as(CreateTableIndexRequest, request)
         table = self._table(table_id(request))
         options = {**request.model_dump(exclude_none=True, by_alias=True), **(more or {})}
-        with self._while_it_lasts(table):
-            self.house.indexer.start(table, check_branch(request.branch), options, replace=replace)
+        with self._not_found_if_dropped(table):
+            self.services.indexer.start(table, check_branch(request.branch), options, replace=replace)
         transaction_id = self._note("CreateTableIndex", table)
         return CreateTableIndexResponse(transaction_id=transaction_id)
 
@@ -55,13 +55,13 @@ class IndexOperations(Operations):
         request = request_as(ListTableIndicesRequest, request)
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
-        dataset = self.house.datasets.at(table, branch, request.version)
+        dataset = self.services.datasets.at(table, branch, request.version)
         with typed_errors():
             found = {index.index_name: index for index in describe_indices(dataset)}
         if request.version is None:
-            for index in self.house.indexer.under_way(table, branch, dataset):
+            for index in self.services.indexer.under_way(table, branch, dataset):
                 found.setdefault(index.index_name, index)
         after = str(key[0]) if key else ""
         ordered = [found[name] for name in sorted(found) if name > after]
@@ -74,11 +74,11 @@ class IndexOperations(Operations):
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
         name = _name_of(request)
-        dataset = self.house.datasets.at(table, branch, request.version)
-        failure = self.house.indexer.failure(table, branch, name)
+        dataset = self.services.datasets.at(table, branch, request.version)
+        failure = self.services.indexer.failure(table, branch, name)
         if failure is not None:
             raise InvalidTableStateError(f"The index {name!r} could not be built: {failure}")
-        for index in self.house.indexer.under_way(table, branch, dataset):
+        for index in self.services.indexer.under_way(table, branch, dataset):
             if index.index_name == name:
                 return DescribeTableIndexStatsResponse(
                     index_type=index.index_type, num_indexed_rows=0, num_unindexed_rows=index.num_unindexed_rows
@@ -93,17 +93,17 @@ class IndexOperations(Operations):
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
         name = _name_of(request)
-        self._require(self.house.datasets.at(table, branch, None), name)
+        self._require(self.services.datasets.at(table, branch, None), name)
 
         def work(dataset: Any) -> None:
             dataset.drop_index(name)
 
-        _, written = self.house.writer.change(table, branch, note_of("DropTableIndex", table), work)
+        _, written = self.services.writer.change(table, branch, transaction_recorder("DropTableIndex", table), work)
         return DropTableIndexResponse(transaction_id=written.transaction_id)
 
     def prewarm_table_index(self, table: Table, name: str) -> None:
         """Load an index into memory, for queries to come."""
-        dataset = self.house.datasets.at(table, "", None)
+        dataset = self.services.datasets.at(table, "", None)
         self._require(dataset, name)
         with typed_errors():
             dataset.prewarm_index(name)

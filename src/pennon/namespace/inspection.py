@@ -8,7 +8,7 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon import __version__
 from pennon.columns.feature_columns import find_feature_column
-from pennon.core.caller import EVERYTHING, current_caller
+from pennon.core.caller import ANONYMOUS_ADMIN, current_caller
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.functions.envelope import Envelope
 from pennon.namespace.feature_columns import BackfillOperations
@@ -42,7 +42,7 @@ class InspectionOperations(BackfillOperations):
         principal = current_caller().principal
         return DescribeCallerResponse(
             name=principal.name,
-            recognised_by_key=principal is not EVERYTHING,
+            recognised_by_key=principal is not ANONYMOUS_ADMIN,
             grants=[
                 CallerGrant(namespace=list(grant.namespace), role=grant.role.name.lower()) for grant in principal.grants
             ],
@@ -54,7 +54,7 @@ class InspectionOperations(BackfillOperations):
         request = request_as(DiffTableVersionsRequest, request)
         table, branch = self._table(table_id(request)), check_branch(request.branch)
         older, newer = (
-            self.house.datasets.at(table, branch, version) for version in (request.from_version, request.to_version)
+            self.services.datasets.at(table, branch, version) for version in (request.from_version, request.to_version)
         )
         with typed_errors():
             found = {
@@ -71,9 +71,9 @@ class InspectionOperations(BackfillOperations):
         """List the fragments of a table with their rows and bytes."""
         request = request_as(ListTableFragmentsRequest, request)
         table, branch = self._table(table_id(request)), check_branch(request.branch)
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_FRAGMENTS, request.page_token, (int,))
-        dataset = self.house.datasets.at(table, branch, request.version)
+        dataset = self.services.datasets.at(table, branch, request.version)
         with typed_errors():
             fragments = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
             found = [
@@ -96,7 +96,7 @@ class InspectionOperations(BackfillOperations):
         if not request.column:
             raise InvalidInputError("The request names no column.")
         table, branch = self._table(table_id(request)), check_branch(request.branch)
-        column = find_feature_column(self.house.datasets.at(table, branch, None), request.column)
+        column = find_feature_column(self.services.datasets.at(table, branch, None), request.column)
         envelope = self._envelope_of(table, column)
         answer = DescribeColumnFunctionResponse(
             column=request.column,

@@ -31,7 +31,7 @@ from pennon.namespace.models.jobs import (
     RetryJobRequest,
     RetryJobResponse,
 )
-from pennon.namespace.operations import Operations, namespace_id, note_transaction, request_as
+from pennon.namespace.operations import Operations, namespace_id, record_transaction, request_as
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
@@ -53,7 +53,7 @@ class JobOperations(Operations):
         """List the jobs that the caller may see, newest first."""
         request = request_as(ListJobsRequest, request)
         database = namespace_id(request)
-        size = page_size(_PAGE if request.limit is None else request.limit, self.house.settings.page_limit)
+        size = page_size(_PAGE if request.limit is None else request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
         found = self.visible_jobs(
             database,
@@ -110,7 +110,7 @@ class JobOperations(Operations):
 
     def visible_job(self, job_id: str) -> Job:
         """Return a job, if the caller may see it."""
-        job = self.house.queue.find(job_id)
+        job = self.services.queue.find(job_id)
         if job is None or current_caller().principal.role_on(job.home) is None:
             raise missing_job(job_id)
         if (job.result or job.failure) and self._reads_hidden(job):
@@ -160,13 +160,13 @@ class JobOperations(Operations):
                     f"The key {principal.name!r} is a reader there; {operation} needs a writer."
                 )
             outcome = change(connection, job, now_millis(), principal.name)
-            return outcome, note_transaction(connection, operation, job.object)
+            return outcome, record_transaction(connection, operation, job.object)
 
         return self._write(work)
 
     def _awaited(self, job: Job) -> str:
         """Say what a job waits for."""
-        alive = self.house.roster.alive()
+        alive = self.services.worker_registry.alive()
         if not alive:
             return "no worker is running; start one with `pennon worker`"
         if self._read(lambda connection: jobs.is_busy(connection, job)):

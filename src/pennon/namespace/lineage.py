@@ -47,7 +47,7 @@ class LineageOperations(Operations):
 
     def _add_feature_columns(self, graph: _Graph, table: Table) -> None:
         try:
-            dataset = self.house.datasets.at(table, "", None)
+            dataset = self.services.datasets.at(table, "", None)
         except LanceNamespaceError:
             return  # declared, without data
         for name in feature_columns(dataset.schema):

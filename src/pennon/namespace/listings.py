@@ -24,8 +24,8 @@ class ListingOperations(Operations):
         request = request_as(ListTablesRequest, request)
         namespace = namespace_id(request)
         if namespace == ROOT:
-            self.house.discovery.refresh()
-        size = page_size(request.limit, self.house.settings.page_limit)
+            self.services.discovery.refresh()
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_OF_NAMESPACE, request.page_token, (str,))
         found: list[str] = []
         principal = current_caller().principal
@@ -49,8 +49,8 @@ class ListingOperations(Operations):
     def list_all_tables(self, request: ListTablesRequest, delimiter: str = DEFAULT_DELIMITER) -> ListTablesResponse:
         """List the full identifiers of the tables of all namespaces."""
         request = request_as(ListTablesRequest, request)
-        self.house.discovery.refresh()
-        size = page_size(request.limit, self.house.settings.page_limit)
+        self.services.discovery.refresh()
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_OF_ALL, request.page_token, (str, str))
         after = (str(key[0]), str(key[1])) if key else ("", "")
         found: list[Identifier] = []

@@ -31,9 +31,9 @@ from pennon.namespace.dependents import DependentOperations, Dropped, wants_casc
 from pennon.namespace.operations import (
     missing_namespace,
     namespace_id,
-    note_transaction,
     object_id,
     parse_choice,
+    record_transaction,
     request_as,
 )
 
@@ -67,7 +67,7 @@ class NamespaceOperations(DependentOperations):
                 raise NamespaceAlreadyExistsError(f"Namespace {format_identifier(namespace)!r} already exists.")
             else:
                 kept = namespaces.find_properties(connection, namespace) or {}
-            transaction_id = note_transaction(connection, "CreateNamespace", namespace)
+            transaction_id = record_transaction(connection, "CreateNamespace", namespace)
             return CreateNamespaceResponse(transaction_id=transaction_id, properties=kept)
 
         try:
@@ -79,7 +79,7 @@ class NamespaceOperations(DependentOperations):
         """List the names of the namespaces directly in one."""
         request = request_as(ListNamespacesRequest, request)
         namespace = namespace_id(request)
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
         after = str(key[0]) if key else ""
         found = self._read(lambda c: self._visible_children(c, namespace, after, size + 1))
@@ -146,7 +146,7 @@ class NamespaceOperations(DependentOperations):
                 raise missing_namespace(namespace, connection)
             emptied = self._empty(connection, namespace, cascade=cascade) if everything else Dropped()
             namespaces.delete(connection, namespace)
-            return properties or {}, emptied, note_transaction(connection, "DropNamespace", namespace)
+            return properties or {}, emptied, record_transaction(connection, "DropNamespace", namespace)
 
         if everything:
             return self._write_undisturbed(namespace, work)
@@ -159,7 +159,7 @@ class NamespaceOperations(DependentOperations):
 
     def _write_undisturbed(self, namespace: Identifier, work: Callable[[Connection], Result]) -> Result:
         """Run work that empties a namespace; what is added to it at the same moment makes it start again."""
-        self.house.ownership.require()
+        self.services.ownership.require()
         for _ in range(_ATTEMPTS):
             try:
                 return self._write(work)
@@ -183,7 +183,7 @@ class NamespaceOperations(DependentOperations):
             emptied = self._empty(connection, namespace)
             if not namespaces.insert(connection, namespace, properties):
                 namespaces.set_properties(connection, namespace, properties)
-            return emptied, note_transaction(connection, "CreateNamespace", namespace)
+            return emptied, record_transaction(connection, "CreateNamespace", namespace)
 
         dropped, transaction_id = self._write_undisturbed(namespace, work)
         self._finish(dropped)

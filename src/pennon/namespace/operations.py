@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,34 +16,17 @@ from lance_namespace.errors import (
 )
 from pydantic import BaseModel, ValidationError
 
-from pennon.catalog import StillReferencedError, namespaces, tables, transactions, write_note
+from pennon.catalog import StillReferencedError, namespaces, tables, transactions, write_transaction
 from pennon.catalog.versions import MAIN
 from pennon.commits.view_protection import refuse_view_write
 from pennon.core.caller import Caller, Role, current_caller
 from pennon.core.errors import suggest
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
-from pennon.tables.query.expressions import SqlLimits
+from pennon.services import Services
 
 if TYPE_CHECKING:
-    from pennon.catalog import Connection, Database
+    from pennon.catalog import Connection
     from pennon.catalog.tables import Table
-    from pennon.columns.state import Ledger
-    from pennon.commits.authority import CommitAuthority
-    from pennon.commits.history import History
-    from pennon.commits.ownership import Ownership
-    from pennon.core.settings import Settings
-    from pennon.jobs.queue import Queue
-    from pennon.jobs.worker_registry import Roster
-    from pennon.storage.root import Places
-    from pennon.tables.datasets import Datasets
-    from pennon.tables.details import DetailReader
-    from pennon.tables.discovery import Discovery
-    from pennon.tables.indexes import Indexer
-    from pennon.tables.message_stream import ArrowLimits
-    from pennon.tables.query.process_pool import QueryPool
-    from pennon.tables.removal import Removal
-    from pennon.tables.uploads import Uploads
-    from pennon.tables.writer import Writer
 
 #: The properties of a transaction that Pennon writes, and nobody else.
 RECORDED_PROPERTIES = frozenset({"operation", "object", "principal", "request_id", "job_id"})
@@ -57,49 +39,20 @@ Result = TypeVar("Result")
 _SIMILAR_NAMES = 200
 
 
-@dataclass(frozen=True)
-class House:
-    """Everything the operations work with, put together once."""
-
-    settings: Settings
-    database: Database
-    places: Places
-    history: History
-    authority: CommitAuthority
-    details: DetailReader
-    discovery: Discovery
-    ownership: Ownership
-    removal: Removal
-    datasets: Datasets
-    writer: Writer
-    indexer: Indexer
-    uploads: Uploads
-    arrow_limits: ArrowLimits
-    queue: Queue
-    ledger: Ledger
-    roster: Roster
-    query_pool: QueryPool
-
-    @property
-    def sql_limits(self) -> SqlLimits:
-        """How long SQL of callers may be."""
-        return SqlLimits(self.settings.max_expression_bytes, self.settings.max_expression_literals)
-
-
 class Operations:
     """The base of each noun's operations."""
 
-    house: House
+    services: Services
 
     def _read(self, work: Callable[[Connection], Result]) -> Result:
-        return self.house.database.read(work)
+        return self.services.database.read(work)
 
     def _write(self, work: Callable[[Connection], Result]) -> Result:
-        return self.house.database.write(work)
+        return self.services.database.write(work)
 
     def _note(self, operation: str, table: Table) -> str:
         """Record an operation whose effect is there, and return the transaction's id."""
-        return write_note(self.house.database, note_of(operation, table))
+        return write_transaction(self.services.database, transaction_recorder(operation, table))
 
     def _table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""
@@ -112,11 +65,11 @@ class Operations:
 
     def _find(self, identifier: Identifier) -> Table | None:
         """Return a table, if there is one of that name in the catalog or in the root folder."""
-        found = self.house.database.look_up(tables.find, identifier)
-        if found is not None and self.house.discovery.notices_loss(found):
+        found = self.services.database.cached_read(tables.find, identifier)
+        if found is not None and self.services.discovery.notices_loss(found):
             found = None
         if found is None and len(identifier) == 1:
-            found = self.house.discovery.find(identifier[0])
+            found = self.services.discovery.find(identifier[0])
         return found
 
     def _writable(self, identifier: Identifier) -> Table:
@@ -126,7 +79,7 @@ class Operations:
         return table
 
     @contextmanager
-    def _while_it_lasts(self, table: Table) -> Iterator[None]:
+    def _not_found_if_dropped(self, table: Table) -> Iterator[None]:
         """Raise that a table was dropped, where that is why something went wrong inside the block."""
         try:
             yield
@@ -136,7 +89,7 @@ class Operations:
             raise
 
     def _is_only_declared(self, table: Table) -> bool:
-        return table.declared and self.house.history.latest(table, MAIN) is None
+        return table.declared and self.services.history.latest(table, MAIN) is None
 
     def find_table(self, identifier: Identifier) -> Table:
         """Return a table, or raise the error that names what is missing."""
@@ -225,14 +178,14 @@ def _similar(name: str, page: Callable[..., list[str]]) -> list[str]:
     return [*page(after=name[: len(name) // 2]), *page(after="")]
 
 
-def require_free_hand() -> None:
+def require_unscoped() -> None:
     """Refuse a storage location named by a caller that is confined to a namespace: locations reach across them."""
     role = current_caller().principal.role_on(ROOT)
     if role is None or role < Role.WRITER:
         raise PermissionDeniedError("Only a key that is not confined to a namespace may name a location.")
 
 
-def note_transaction(
+def record_transaction(
     connection: Connection, operation: str, identifier: Sequence[str], caller: Caller | None = None
 ) -> str:
     """Record the transaction of a mutation with who asked for it and in what context."""
@@ -251,10 +204,10 @@ def note_transaction(
     return transaction_id
 
 
-def note_of(operation: str, table: Table) -> Callable[[Connection], str]:
+def transaction_recorder(operation: str, table: Table) -> Callable[[Connection], str]:
     """Return what records an operation's transaction, with the caller of this moment.
 
     Lance commits on threads of its own, where the caller is not known any more.
     """
     caller = current_caller()
-    return lambda connection: note_transaction(connection, operation, table.identifier, caller)
+    return lambda connection: record_transaction(connection, operation, table.identifier, caller)

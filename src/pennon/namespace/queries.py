@@ -78,24 +78,24 @@ class QueryOperations(Operations):
 
     def answer_query(self, identifier: Identifier, body: dict[str, Any]) -> Answer:
         """Answer a query batch by batch; the body may be of either family of clients."""
-        query = parse_query(body, self.house.sql_limits)
+        query = parse_query(body, self.services.sql_limits)
         table = self._table(identifier)
-        handle = self.house.datasets.open(table, query.branch, query.version)
+        handle = self.services.datasets.open(table, query.branch, query.version)
         reader: Any
         if query.demanding is None:
-            reader = open_reader(handle, query, near=self.house.places.root.probes_are_cheap)
+            reader = open_reader(handle, query, near=self.services.storage_root.root.is_local)
         else:
-            reader = self.house.query_pool.query(self._process_request(table, handle, query))
-        return Answer(reader, handle.version, partial(self.house.removal.hold, table))
+            reader = self.services.query_pool.query(self._process_request(table, handle, query))
+        return Answer(reader, handle.version, partial(self.services.removal.hold, table))
 
     def answer_at_once(self, identifier: Identifier, body: dict[str, Any]) -> Answer | None:
         """Answer a query for a few rows of a table that is open; none when another one is asked."""
         if body.get("filter") or not isinstance(body.get("columns") or [], list):
             return None  # SQL is never looked at here, on the event loop
-        query = parse_query(body, self.house.sql_limits)
+        query = parse_query(body, self.services.sql_limits)
         if not asks_for_few_rows(query):
             return None
-        handle = self.house.datasets.opened(self._table(identifier), query.branch, query.version)
+        handle = self.services.datasets.opened(self._table(identifier), query.branch, query.version)
         if handle is None or not is_in_head(handle, query):
             return None
         return Answer(read_head(handle.head, query), handle.version)
@@ -104,12 +104,12 @@ class QueryOperations(Operations):
         """Count the rows where a predicate holds, by default all."""
         request = request_as(CountTableRowsRequest, request)
         table = self._table(table_id(request))
-        predicate = read_expression(request.predicate or "", self.house.sql_limits)
+        predicate = read_expression(request.predicate or "", self.services.sql_limits)
         branch = check_branch(request.branch)
-        handle = self.house.datasets.open(table, branch, request.version)
+        handle = self.services.datasets.open(table, branch, request.version)
         if predicate.demanding is not None:
             asked = {**self._process_request(table, handle, Query(branch=branch)), "filter": predicate.text}
-            return CountTableRowsResponse(count=self.house.query_pool.ask({**asked, "action": "count"}))
+            return CountTableRowsResponse(count=self.services.query_pool.ask({**asked, "action": "count"}))
         with typed_errors():
             return CountTableRowsResponse(count=handle.dataset.count_rows(predicate.text or None))
 
@@ -121,7 +121,7 @@ class QueryOperations(Operations):
 
     def explain_query(self, identifier: Identifier, body: dict[str, Any], *, verbose: bool) -> str:
         """Return the plan of a query whose body may be of either family."""
-        query = parse_query(body, self.house.sql_limits)
+        query = parse_query(body, self.services.sql_limits)
         return self._describe_plan(identifier, query, "explain", lambda scanner: scanner.explain_plan(verbose), verbose)
 
     def analyze_table_query_plan(self, request: AnalyzeTableQueryPlanRequest) -> str:
@@ -131,17 +131,17 @@ class QueryOperations(Operations):
 
     def analyze_query(self, identifier: Identifier, body: dict[str, Any]) -> str:
         """Run a query whose body may be of either family, and return its plan with what each step took."""
-        query = parse_query(body, self.house.sql_limits)
+        query = parse_query(body, self.services.sql_limits)
         return self._describe_plan(identifier, query, "analyze", lambda scanner: scanner.analyze_plan())
 
     def _describe_plan(
         self, identifier: Identifier, query: Query, action: str, plan: Callable[[Any], str], verbose: bool = False
     ) -> str:
         table = self._table(identifier)
-        handle = self.house.datasets.open(table, query.branch, query.version)
+        handle = self.services.datasets.open(table, query.branch, query.version)
         if query.demanding is not None:
             asked = {**self._process_request(table, handle, query), "action": action, "verbose": verbose}
-            return self._without_paths(self.house.query_pool.ask(asked), table)
+            return self._without_paths(self.services.query_pool.ask(asked), table)
         with typed_errors():
             return self._without_paths(plan(build_scanner(handle.dataset, query)), table)
 
@@ -149,7 +149,7 @@ class QueryOperations(Operations):
         """Return what a process needs to answer a query: it knows of no catalog."""
         return {
             "location": table.location,
-            "storage_options": self.house.places.options or None,
+            "storage_options": self.services.storage_root.options or None,
             "branch": query.branch,
             "version": handle.version,
             "content": handle.content,
@@ -159,7 +159,7 @@ class QueryOperations(Operations):
 
     def _without_paths(self, plan: str, table: Table) -> str:
         """Return a plan that names a table's folder, and not where that is."""
-        path = self.house.places.folder(table.location).store_path
+        path = self.services.storage_root.folder(table.location).store_path
         return plan.replace(path, path.rpartition("/")[2])
 
 

@@ -25,7 +25,7 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 from pennon.catalog import StillReferencedError, namespaces, tables
 from pennon.commits.view_protection import refuse_view_write
 from pennon.core.identifiers import format_identifier
-from pennon.namespace.operations import note_of, parse_choice, request_as, table_id
+from pennon.namespace.operations import parse_choice, request_as, table_id, transaction_recorder
 from pennon.namespace.tables import TableOperations
 from pennon.storage.layout import check_branch
 from pennon.tables.arrow_stream import ArrowSource, source_of
@@ -87,7 +87,7 @@ class RowOperations(TableOperations):
 
     def insert_into_table(self, request: InsertIntoTableRequest, request_data: bytes) -> InsertIntoTableResponse:
         """Append the rows of an Arrow stream, or replace all rows by them."""
-        return self.insert_from(request, source_of(request_data, self.house.settings.group_append_bytes))
+        return self.insert_from(request, source_of(request_data, self.services.settings.group_append_bytes))
 
     def insert_from(self, request: InsertIntoTableRequest, source: ArrowSource) -> InsertIntoTableResponse:
         """Append the rows of a source, or replace all rows by them."""
@@ -99,8 +99,8 @@ class RowOperations(TableOperations):
         if written is None:
             if mode == "overwrite":
                 self.refuse_other_columns(table, branch, source.schema)
-            write = self.house.writer.append if mode == "append" else self.house.writer.overwrite
-            written = write(table, branch, source, note_of("InsertIntoTable", table))
+            write = self.services.writer.append if mode == "append" else self.services.writer.overwrite
+            written = write(table, branch, source, transaction_recorder("InsertIntoTable", table))
         return InsertIntoTableResponse(
             transaction_id=written.transaction_id, version=written.version, num_inserted_rows=written.rows
         )
@@ -118,11 +118,11 @@ class RowOperations(TableOperations):
         branch = check_branch(request.branch)
         limit = _seconds(request.timeout)
         deadline = None if limit is None else time.monotonic() + limit
-        merge = Merge(request, source.schema, self.house.sql_limits)
+        merge = Merge(request, source.schema, self.services.sql_limits)
         first = self._write_first(table, branch, source, "MergeInsertIntoTable")
         if first is not None:
             return _merged(first, {"num_inserted_rows": first.rows})
-        self.house.writer.fit(table, branch, source)
+        self.services.writer.fit(table, branch, source)
         with Spool(source) as spool:
 
             def work(dataset: Any) -> Any:
@@ -131,8 +131,8 @@ class RowOperations(TableOperations):
                 left = None if deadline is None else deadline - time.monotonic()
                 return merge.builder(dataset, spool, left).execute(spool.read())
 
-            note = note_of("MergeInsertIntoTable", table)
-            result, written = self.house.writer.change(table, branch, note, work, alone=True)
+            note = transaction_recorder("MergeInsertIntoTable", table)
+            result, written = self.services.writer.change(table, branch, note, work, alone=True)
         return _merged(written, result)
 
     def update_table(self, request: UpdateTableRequest) -> UpdateTableResponse:
@@ -141,7 +141,7 @@ class RowOperations(TableOperations):
         table = self._writable(table_id(request))
         if not request.updates or any(len(pair) != 2 for pair in request.updates):
             raise InvalidInputError("updates must be pairs of a column and an SQL expression.")
-        limits = self.house.sql_limits
+        limits = self.services.sql_limits
         updates = {column: check_expression(expression, limits) for column, expression in request.updates}
         if len(updates) < len(request.updates):
             raise InvalidInputError("updates names a column twice.")
@@ -154,7 +154,7 @@ class RowOperations(TableOperations):
             return dataset.update(updates, where=predicate)
 
         note = _noting_properties("UpdateTable", table, request.properties)
-        result, written = self.house.writer.change(table, check_branch(request.branch), note, work)
+        result, written = self.services.writer.change(table, check_branch(request.branch), note, work)
         count = result["num_rows_updated"]
         return UpdatedResponse(
             transaction_id=written.transaction_id,
@@ -170,11 +170,11 @@ class RowOperations(TableOperations):
         table = self._writable(table_id(request))
         if not request.predicate.strip():
             raise InvalidInputError("The predicate is empty; to delete all rows, say 'true'.")
-        predicate = check_expression(request.predicate, self.house.sql_limits)
-        result, written = self.house.writer.change(
+        predicate = check_expression(request.predicate, self.services.sql_limits)
+        result, written = self.services.writer.change(
             table,
             check_branch(request.branch),
-            note_of("DeleteFromTable", table),
+            transaction_recorder("DeleteFromTable", table),
             lambda dataset: dataset.delete(predicate),
         )
         return DeletedResponse(
@@ -185,7 +185,7 @@ class RowOperations(TableOperations):
 
     def _refuse_to_move(self, table: Table, location: str | None) -> None:
         """Refuse another place for a table that has one: its versions are there, or are about to be."""
-        if location is not None and self.house.places.check_location(location) != table.location:
+        if location is not None and self.services.storage_root.check_location(location) != table.location:
             raise InvalidInputError(
                 f"Table {format_identifier(table.identifier)!r} has its location; only a new table can be given one."
             )
@@ -196,8 +196,8 @@ class RowOperations(TableOperations):
             return None
         again = source.is_small
         try:
-            with self._while_it_lasts(table):
-                return self.house.writer.create(table, source, note_of(operation, table))
+            with self._not_found_if_dropped(table):
+                return self.services.writer.create(table, source, transaction_recorder(operation, table))
         except TableAlreadyExistsError as error:
             if not again:
                 raise _overtaken(table.identifier) from error
@@ -210,14 +210,14 @@ class RowOperations(TableOperations):
         if mode == "create":
             raise TableAlreadyExistsError(f"Table {format_identifier(table.identifier)!r} already exists.")
         if mode == "exist_ok":
-            dataset = self.house.datasets.at(table, "", None)
+            dataset = self.services.datasets.at(table, "", None)
             source.fit(dataset.schema)
             require_same_schema(format_identifier(table.identifier), dataset.schema, source.schema)
             return self._created(table, dataset.version, None)
         refuse_view_write(table)
         self.refuse_other_columns(table, "", source.schema)
         note = _noting_properties("CreateTable", table, request.properties)
-        written = self.house.writer.overwrite(table, "", source, note)
+        written = self.services.writer.overwrite(table, "", source, note)
         return self._created(_with_properties(table, request.properties), written.version, written.transaction_id)
 
     def _create_new(
@@ -235,15 +235,15 @@ class RowOperations(TableOperations):
             note = _noting_properties("CreateTable", table, request.properties)
         else:
             table = self.plan_table(identifier, location, request.properties)
-            noted = note_of("CreateTable", table)
+            noted = transaction_recorder("CreateTable", table)
 
             def note(connection: Connection) -> str:
                 self._insert(connection, table)
                 return noted(connection)
 
         try:
-            with self._while_it_lasts(table) if declared is not None else nullcontext():
-                written = self.house.writer.create(table, source, note)
+            with self._not_found_if_dropped(table) if declared is not None else nullcontext():
+                written = self.services.writer.create(table, source, note)
         except StillReferencedError:
             raise self._missing_namespace(identifier[:-1]) from None
         return self._created(table, written.version, written.transaction_id)
@@ -253,7 +253,7 @@ class RowOperations(TableOperations):
             transaction_id=transaction_id,
             location=table.location,
             version=version,
-            storage_options=self.house.places.client_options(vend=None),
+            storage_options=self.services.storage_root.client_options(vend=None),
             properties=table.properties,
         )
 
@@ -270,7 +270,7 @@ def _with_properties(table: Table, properties: dict[str, str] | None) -> Table:
 
 def _noting_properties(operation: str, table: Table, properties: dict[str, str] | None) -> Note:
     """Return what records an operation together with the properties that it gives a table, if any."""
-    note = note_of(operation, table)
+    note = transaction_recorder(operation, table)
 
     def work(connection: Connection) -> str:
         if properties is not None:

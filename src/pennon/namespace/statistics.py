@@ -8,7 +8,7 @@ import numpy as np
 from lance_namespace import GetTableStatsRequest, GetTableStatsResponse, RestoreTableRequest, RestoreTableResponse
 from lance_namespace_urllib3_client.models import FragmentStats, FragmentSummary
 
-from pennon.namespace.operations import Operations, note_of, request_as, table_id
+from pennon.namespace.operations import Operations, request_as, table_id, transaction_recorder
 from pennon.storage.layout import check_branch
 from pennon.tables.lance_errors import typed_errors
 
@@ -23,7 +23,7 @@ class StatisticsOperations(Operations):
         """Return sizes and counts of a table; deleted rows do not count."""
         request = request_as(GetTableStatsRequest, request)
         table = self._table(table_id(request))
-        dataset = self.house.datasets.at(table, check_branch(request.branch), None)
+        dataset = self.services.datasets.at(table, check_branch(request.branch), None)
         with typed_errors():
             fragments = dataset.get_fragments()
             lengths = [fragment.physical_rows - fragment.num_deletions for fragment in fragments]
@@ -47,13 +47,13 @@ class StatisticsOperations(Operations):
         branch = check_branch(request.branch)
         version = request.version
         if version is not None:
-            self.house.history.find(table, branch, version)
+            self.services.history.find(table, branch, version)
 
         def work(dataset: Any) -> None:
             if version is not None:
                 dataset.checkout_version((branch or None, version) if branch else version).restore()
 
-        _, written = self.house.writer.change(table, branch, note_of("RestoreTable", table), work)
+        _, written = self.services.writer.change(table, branch, transaction_recorder("RestoreTable", table), work)
         transaction_id = written.transaction_id or self._note("RestoreTable", table)
         return RestoreTableResponse(transaction_id=transaction_id)
 

@@ -29,10 +29,10 @@ from pennon.core.identifiers import Identifier, check_identifier, format_identif
 from pennon.namespace.dependents import DependentOperations, Dropped, wants_cascade
 from pennon.namespace.operations import (
     missing_table,
-    note_transaction,
     parse_choice,
+    record_transaction,
     request_as,
-    require_free_hand,
+    require_unscoped,
     table_id,
 )
 from pennon.storage import refs
@@ -63,7 +63,7 @@ class TableOperations(DependentOperations):
         return DeclareTableResponse(
             transaction_id=transaction_id,
             location=table.location,
-            storage_options=self.house.places.client_options(vend=request.vend_credentials),
+            storage_options=self.services.storage_root.client_options(vend=request.vend_credentials),
             properties=table.properties,
             managed_versioning=table.managed,
         )
@@ -73,8 +73,8 @@ class TableOperations(DependentOperations):
         request = request_as(DeclareTableRequest, request)
         identifier = table_id(request)
         response = self.declare_table(request)
-        if response.location is not None and self.house.places.is_root_table(identifier, response.location):
-            self.house.places.folder(response.location).put_if_absent(RESERVED_MARKER, b"")
+        if response.location is not None and self.services.storage_root.is_root_table(identifier, response.location):
+            self.services.storage_root.folder(response.location).put_if_absent(RESERVED_MARKER, b"")
         return response
 
     def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
@@ -82,26 +82,26 @@ class TableOperations(DependentOperations):
         request = request_as(RegisterTableRequest, request)
         identifier = table_id(request)
         mode = parse_choice("mode", request.mode, ("create", "overwrite"))
-        require_free_hand()
-        location = self.house.places.check_location(request.location)
-        if not self.house.places.is_root_table(identifier, location):
+        require_unscoped()
+        location = self.services.storage_root.check_location(request.location)
+        if not self.services.storage_root.is_root_table(identifier, location):
             self._notice(identifier)
-        self.house.removal.wait_until_free(location)
-        folder = self.house.places.folder(location)
+        self.services.removal.wait_until_free(location)
+        folder = self.services.storage_root.folder(location)
         new = Table(
             id=new_id(),
             namespace=identifier[:-1],
             name=identifier[-1],
             location=location,
             origin=REGISTERED,
-            managed=self.house.settings.manage_registered,
+            managed=self.services.settings.manage_registered,
             declared=False,
             properties=dict(request.properties or {}),
         )
         found = self._versions_on_storage(new)
         if not found:
             raise InvalidInputError("There is no Lance table at that location; declare one instead.")
-        self.house.ownership.require_table(new)
+        self.services.ownership.require_table(new)
 
         replaced = self._find(identifier) if mode == "overwrite" else None
 
@@ -114,7 +114,7 @@ class TableOperations(DependentOperations):
             if new.managed:
                 for version in found:
                     versions.insert(connection, version)
-            return note_transaction(connection, "RegisterTable", identifier)
+            return record_transaction(connection, "RegisterTable", identifier)
 
         with self.marked_deregistered([] if replaced is None else [replaced]):
             transaction_id = self._write_in_namespace(identifier, work)
@@ -138,7 +138,7 @@ class TableOperations(DependentOperations):
                 raise TableAlreadyExistsError(f"Table {format_identifier(renamed)!r} already exists.")
             if tables.find_by_id(connection, table.id) is None:
                 raise missing_table(connection, identifier)
-            return note_transaction(connection, "RenameTable", identifier)
+            return record_transaction(connection, "RenameTable", identifier)
 
         return RenameTableResponse(transaction_id=self._write_in_namespace(renamed, work))
 
@@ -147,7 +147,7 @@ class TableOperations(DependentOperations):
         request = request_as(DropTableRequest, request)
         identifier = table_id(request)
         table = self._table(identifier)
-        self.house.ownership.require_table(table)
+        self.services.ownership.require_table(table)
         cascade = wants_cascade(request)
         dropped = Dropped()
 
@@ -157,7 +157,7 @@ class TableOperations(DependentOperations):
             if table not in dropped.tables:
                 raise missing_table(connection, identifier)
             self._drop_views_over(connection, _named(table), dropped, cascade=cascade)
-            return note_transaction(connection, "DropTable", identifier)
+            return record_transaction(connection, "DropTable", identifier)
 
         try:
             transaction_id = self._write(work)
@@ -178,7 +178,7 @@ class TableOperations(DependentOperations):
         table = self._table(identifier)
         with self.marked_deregistered([table]):
             transaction_id = self._write(lambda connection: self.forget(connection, table))
-        self.house.ownership.release_table(table)
+        self.services.ownership.release_table(table)
         return DeregisterTableResponse(
             transaction_id=transaction_id,
             id=list(identifier),
@@ -200,13 +200,13 @@ class TableOperations(DependentOperations):
         except BaseException:
             for table in marked:
                 if self._read(partial(tables.find_by_id, table_id=table.id)) is not None:
-                    self.house.places.folder(table.location).remove(DEREGISTERED_MARKER)
+                    self.services.storage_root.folder(table.location).remove(DEREGISTERED_MARKER)
             raise
 
     def _mark_deregistered(self, table: Table) -> bool:
-        places = self.house.places
-        folder = places.folder(table.location)
-        shown = places.is_shown_by_root(table.location) and not folder.is_empty()
+        storage_root = self.services.storage_root
+        folder = storage_root.folder(table.location)
+        shown = storage_root.is_shown_by_root(table.location) and not folder.is_empty()
         return shown and folder.put_if_absent(DEREGISTERED_MARKER, b"") is not None
 
     def forget(self, connection: Connection, table: Table) -> str:
@@ -214,7 +214,7 @@ class TableOperations(DependentOperations):
         if not tables.forget(connection, table.id):
             raise missing_table(connection, table.identifier)
         self._refuse_to_forget(connection, table)  # as in a drop, views are looked for last
-        return note_transaction(connection, "DeregisterTable", table.identifier)
+        return record_transaction(connection, "DeregisterTable", table.identifier)
 
     def _refuse_to_forget(self, connection: Connection, table: Table) -> None:
         """Refuse to forget a table that views read, or a view: its rows alone are not what it is."""
@@ -223,17 +223,19 @@ class TableOperations(DependentOperations):
 
     def plan_table(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:
         """Return the record of a table to be declared; nothing is written yet."""
-        self.house.ownership.require()
+        self.services.ownership.require()
         fresh = new_id()
         if location is not None:
-            require_free_hand()
-            place = self.house.places.check_location(location)
+            require_unscoped()
+            place = self.services.storage_root.check_location(location)
             self._notice(identifier)
-            if self.house.places.is_root_table(identifier, place) and self._read(partial(self._is_held, place=place)):
+            if self.services.storage_root.is_root_table(identifier, place) and self._read(
+                partial(self._is_held, place=place)
+            ):
                 raise InvalidInputError(
                     "A table was dropped from that location, and writers may still hold it; name another, or none."
                 )
-            self.house.removal.wait_until_free(place)
+            self.services.removal.wait_until_free(place)
         else:
             place = self._free_place(identifier, fresh)
         return Table(fresh, identifier[:-1], identifier[-1], place, properties=dict(properties or {}))
@@ -241,7 +243,7 @@ class TableOperations(DependentOperations):
     def declare_planned(self, connection: Connection, table: Table) -> str:
         """Write the record of a planned table inside a transaction and return that transaction's id."""
         self._insert(connection, table)
-        return note_transaction(connection, "DeclareTable", table.identifier)
+        return record_transaction(connection, "DeclareTable", table.identifier)
 
     def _declare(
         self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None
@@ -255,21 +257,21 @@ class TableOperations(DependentOperations):
 
     def _free_place(self, identifier: Identifier, fresh: str) -> str:
         """Return where a new table goes; a root table whose folder is in other use gets one of its own."""
-        places = self.house.places
-        place = places.new_location(identifier, fresh)
-        if not places.is_root_table(identifier, place):
+        storage_root = self.services.storage_root
+        place = storage_root.new_location(identifier, fresh)
+        if not storage_root.is_root_table(identifier, place):
             self._notice(identifier)
             return place
         owner = self._read(lambda connection: tables.find_by_location(connection, place))
-        if owner is not None and self.house.discovery.notices_loss(owner):
+        if owner is not None and self.services.discovery.notices_loss(owner):
             owner = None
-        taken = owner.identifier == identifier if owner else self.house.discovery.find(identifier[0]) is not None
+        taken = owner.identifier == identifier if owner else self.services.discovery.find(identifier[0]) is not None
         if taken:
             raise TableAlreadyExistsError(f"Table {format_identifier(identifier)!r} already exists.")
         known = owner is not None or self._read(partial(self._is_used, place=place))
-        in_use = known or not places.folder(place).is_empty()
-        if in_use or not self.house.removal.becomes_free(place, _PATIENCE_SECONDS):
-            return places.own_location(identifier, fresh)
+        in_use = known or not storage_root.folder(place).is_empty()
+        if in_use or not self.services.removal.becomes_free(place, _PATIENCE_SECONDS):
+            return storage_root.own_location(identifier, fresh)
         return place
 
     def _is_used(self, connection: Connection, place: str) -> bool:
@@ -278,17 +280,17 @@ class TableOperations(DependentOperations):
 
     def _is_held(self, connection: Connection, place: str) -> bool:
         """Tell whether writers may still hold an earlier table at the place that a name gives to one."""
-        return self.house.settings.recreate_apart and dropped_locations.holds(connection, place)
+        return self.services.settings.recreate_apart and dropped_locations.holds(connection, place)
 
     def _notice(self, identifier: Identifier) -> None:
         """Let a table that is in the root folder have its name, before another is given it and hides the folder."""
         if len(identifier) == 1:
-            self.house.discovery.find(identifier[0])
+            self.services.discovery.find(identifier[0])
 
     def _insert(self, connection: Connection, table: Table) -> None:
         name = format_identifier(table.identifier)
         # Nothing but the root is around a place in it that Pennon chooses.
-        chosen = table.origin != REGISTERED and self.house.places.is_generated(table.location)
+        chosen = table.origin != REGISTERED and self.services.storage_root.is_generated(table.location)
         find = tables.find_inside if chosen else tables.find_overlapping
         neighbour = find(connection, table.location)
         if neighbour is not None and neighbour.identifier != table.identifier:
@@ -298,7 +300,9 @@ class TableOperations(DependentOperations):
         # Looked for after the insert, which waits for a drop of the same name to be recorded.
         if garbage.holds(connection, table.location):
             raise PlaceInUseError(f"The files of an earlier table {name!r} are being removed; try again.")
-        by_name = table.origin != REGISTERED and self.house.places.is_root_table(table.identifier, table.location)
+        by_name = table.origin != REGISTERED and self.services.storage_root.is_root_table(
+            table.identifier, table.location
+        )
         if by_name and self._is_held(connection, table.location):
             raise PlaceInUseError(f"An earlier table {name!r} was dropped at the same moment; try again.")
 
@@ -309,7 +313,7 @@ class TableOperations(DependentOperations):
             raise self._missing_namespace(identifier[:-1]) from None
 
     def _versions_on_storage(self, table: Table) -> list[Version]:
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         found = stored_versions(folder, table.id, "")
         for branch in refs.branches(folder):
             found += stored_versions(folder, table.id, branch.name)

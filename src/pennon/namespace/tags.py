@@ -35,10 +35,10 @@ class TagOperations(Operations):
         """List the tags of a table by name."""
         request = request_as(ListTableTagsRequest, request)
         table = self._table(table_id(request))
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
         after = str(key[0]) if key else ""
-        found = sorted(refs.tags(self.house.places.folder(table.location)), key=lambda ref: ref.name)
+        found = sorted(refs.tags(self.services.storage_root.folder(table.location)), key=lambda ref: ref.name)
         ahead = [ref for ref in found if ref.name > after]
         page = cut_page(_LISTING, ahead[: size + 1], size, lambda ref: (ref.name,))
         return ListTableTagsResponse(tags={ref.name: _contents(ref) for ref in page.items}, page_token=page.token)
@@ -55,10 +55,13 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         branch = check_branch(request.branch)
-        with self._while_it_lasts(table), self.house.writer.turn(table):  # the version stays until the tag is there
-            version = self.house.history.find(table, branch, request.version)
+        with (
+            self._not_found_if_dropped(table),
+            self.services.writer.turn(table),
+        ):  # the version stays until the tag is there
+            version = self.services.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size)
-            if self.house.places.folder(table.location).put_if_absent(path, content) is None:
+            if self.services.storage_root.folder(table.location).put_if_absent(path, content) is None:
                 raise TableTagAlreadyExistsError(f"Tag {request.tag!r} already exists; update it, or name another.")
         return CreateTableTagResponse(transaction_id=self._note("CreateTableTag", table))
 
@@ -68,11 +71,11 @@ class TagOperations(Operations):
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
         branch = check_branch(request.branch)
-        with self._while_it_lasts(table), self.house.writer.turn(table):
+        with self._not_found_if_dropped(table), self.services.writer.turn(table):
             before = self._tag(table, request.tag)
-            version = self.house.history.find(table, branch, request.version)
+            version = self.services.history.find(table, branch, request.version)
             content = refs.tag_content(branch, version.version, version.size, before)
-            self.house.places.folder(table.location).replace(path, content)
+            self.services.storage_root.folder(table.location).replace(path, content)
         return UpdateTableTagResponse(transaction_id=self._note("UpdateTableTag", table))
 
     def delete_table_tag(self, request: DeleteTableTagRequest) -> DeleteTableTagResponse:
@@ -80,15 +83,15 @@ class TagOperations(Operations):
         request = request_as(DeleteTableTagRequest, request)
         table = self._table(table_id(request))
         path = refs.tag_path(request.tag)
-        with self._while_it_lasts(table), self.house.writer.turn(table):
-            folder = self.house.places.folder(table.location)
+        with self._not_found_if_dropped(table), self.services.writer.turn(table):
+            folder = self.services.storage_root.folder(table.location)
             if not refs.remove_malformed(folder, request.tag, "tag"):
                 self._tag(table, request.tag)
                 folder.remove(path)
         return DeleteTableTagResponse(transaction_id=self._note("DeleteTableTag", table))
 
     def _tag(self, table: Table, name: str) -> refs.Ref:
-        known = {ref.name: ref for ref in refs.tags(self.house.places.folder(table.location))}
+        known = {ref.name: ref for ref in refs.tags(self.services.storage_root.folder(table.location))}
         if name not in known:
             shown = format_identifier(table.identifier)
             raise TableTagNotFoundError(f"Table {shown!r} has no tag {name!r}.{suggest(name, known)}")

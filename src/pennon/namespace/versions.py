@@ -29,7 +29,7 @@ from pennon.commits.history import manifest_path, stored_versions
 from pennon.commits.staging import Proposal
 from pennon.core.identifiers import common_namespace, format_identifier
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.namespace.operations import Operations, note_transaction, request_as, table_id
+from pennon.namespace.operations import Operations, record_transaction, request_as, table_id
 from pennon.storage import refs
 from pennon.storage.layout import check_branch, versions_folder
 from pennon.views import pins
@@ -49,9 +49,9 @@ class VersionOperations(Operations):
         """Commit a version whose manifest the client staged."""
         request = request_as(CreateTableVersionRequest, request)
         table = self._table(table_id(request))
-        (version,) = self.house.authority.commit(
+        (version,) = self.services.authority.commit(
             [(table, proposal_of(request))],
-            lambda connection: note_transaction(connection, "CreateTableVersion", table.identifier),
+            lambda connection: record_transaction(connection, "CreateTableVersion", table.identifier),
             by_client=True,
         )
         return CreateTableVersionResponse(
@@ -69,10 +69,10 @@ class VersionOperations(Operations):
         ids: list[str] = []
 
         def note(connection: Connection) -> str:
-            ids[:] = [note_transaction(connection, "BatchCreateTableVersions", common)]
+            ids[:] = [record_transaction(connection, "BatchCreateTableVersions", common)]
             return ids[0]
 
-        committed = self.house.authority.commit(entries, note, by_client=True)
+        committed = self.services.authority.commit(entries, note, by_client=True)
         return BatchCreateTableVersionsResponse(
             transaction_id=ids[0] if ids else committed[0].transaction_id,
             versions=[self.version_model(table, v) for (table, _), v in zip(entries, committed, strict=True)],
@@ -84,12 +84,12 @@ class VersionOperations(Operations):
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
         descending = bool(request.descending)
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         listing = _LISTING[descending]
         key = decode_token(listing, request.page_token, (int,))
         after = int(key[0]) if key else None
         # One version more than asked tells whether a page follows.
-        found = self.house.history.page(table, branch, after=after, descending=descending, limit=size + 1)
+        found = self.services.history.page(table, branch, after=after, descending=descending, limit=size + 1)
         page = cut_page(listing, found, size, lambda version: (version.version,))
         return ListTableVersionsResponse(
             versions=[self.version_model(table, version) for version in page.items], page_token=page.token
@@ -101,9 +101,9 @@ class VersionOperations(Operations):
         table = self._table(table_id(request))
         branch = check_branch(request.branch)
         if request.version is not None:
-            found = self.house.history.find(table, branch, request.version)
+            found = self.services.history.find(table, branch, request.version)
         else:
-            newest = self.house.history.latest(table, branch)
+            newest = self.services.history.latest(table, branch)
             if newest is None:
                 name = format_identifier(table.identifier)
                 raise TableVersionNotFoundError(f"Table {name!r} has no version yet.")
@@ -113,13 +113,13 @@ class VersionOperations(Operations):
     def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
         """Delete old versions: their records and manifests, never one that is still needed."""
         request = request_as(BatchDeleteTableVersionsRequest, request)
-        with self.house.writer.turn(self._table(table_id(request))):  # nobody gives a name to what goes
+        with self.services.writer.turn(self._table(table_id(request))):  # nobody gives a name to what goes
             table, branch, doomed = self.plan_deletion(request)
             if table.managed:
                 transaction_id = self._write(lambda connection: self.delete_records(connection, table, branch, doomed))
             else:
                 transaction_id = self._write(
-                    lambda connection: note_transaction(connection, "BatchDeleteTableVersions", table.identifier)
+                    lambda connection: record_transaction(connection, "BatchDeleteTableVersions", table.identifier)
                 )
             self.delete_manifests(table, doomed)
         return BatchDeleteTableVersionsResponse(deleted_count=len(doomed), transaction_id=transaction_id)
@@ -134,7 +134,7 @@ class VersionOperations(Operations):
             raise InvalidInputError("A range of versions starts at 0 or later and ends at -1 (all) or later.")
         if any(-1 != bounds.end_version < bounds.start_version for bounds in request.ranges):
             raise InvalidInputError("A range of versions ends before it starts; swap start_version and end_version.")
-        newest = self.house.history.latest(table, branch)
+        newest = self.services.history.latest(table, branch)
         known = self._known_versions(table, branch)
         numbers = {n for bounds in request.ranges for n in known if _covers(bounds, n)}
         kept = self._needed(table, branch)
@@ -148,11 +148,11 @@ class VersionOperations(Operations):
     def delete_records(self, connection: Connection, table: Table, branch: str, doomed: Sequence[Version]) -> str:
         """Delete the records of versions inside a transaction and return that transaction's id."""
         versions.delete_numbers(connection, table.id, branch, [version.version for version in doomed])
-        return note_transaction(connection, "BatchDeleteTableVersions", table.identifier)
+        return record_transaction(connection, "BatchDeleteTableVersions", table.identifier)
 
     def delete_manifests(self, table: Table, doomed: Sequence[Version]) -> None:
         """Delete the manifests of versions whose records are gone."""
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         for version in doomed:
             folder.remove(f"{versions_folder(version.branch)}/{version.manifest}")
 
@@ -160,7 +160,7 @@ class VersionOperations(Operations):
         """Return a version as the protocol shows it."""
         return TableVersion(
             version=version.version,
-            manifest_path=manifest_path(version, self.house.places.folder(table.location)),
+            manifest_path=manifest_path(version, self.services.storage_root.folder(table.location)),
             manifest_size=version.size,
             e_tag=version.e_tag,
             timestamp_millis=version.created_at,
@@ -171,12 +171,12 @@ class VersionOperations(Operations):
         if table.managed:
             rows = self._read(lambda connection: versions.in_range(connection, table.id, branch, 0, None))
         else:
-            rows = stored_versions(self.house.places.folder(table.location), table.id, branch)
+            rows = stored_versions(self.services.storage_root.folder(table.location), table.id, branch)
         return {version.version: version for version in rows}
 
     def _needed(self, table: Table, branch: str) -> dict[int, list[str]]:
         needed: dict[int, list[str]] = {}
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         found = [*refs.all_tags(folder), *refs.branches(folder)]
         for ref in self._read(lambda connection: pins.name_views(connection, found)):
             if ref.branch == branch:

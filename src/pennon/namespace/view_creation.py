@@ -24,7 +24,7 @@ from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_i
 from pennon.jobs.auto_refresh import submit_refresh
 from pennon.namespace.function_environments import check_manifest
 from pennon.namespace.models.views import CreateViewRequest
-from pennon.namespace.operations import missing_table, note_transaction, parse_choice, request_as, table_id
+from pennon.namespace.operations import missing_table, parse_choice, record_transaction, request_as, table_id
 from pennon.namespace.rows import RowOperations
 from pennon.storage import refs
 from pennon.tables.arrow_stream import ArrowSource, source_of
@@ -78,7 +78,7 @@ class ViewCreationOperations(RowOperations):
         """Put a refresh into the queue, inside a transaction, and return the job's id."""
         name, context = caller.principal.name, dict(caller.context)
         job = submit_refresh(
-            self.house.queue, connection, view, spec, submitted_by=name, context=context, priority=priority
+            self.services.queue, connection, view, spec, submitted_by=name, context=context, priority=priority
         )
         return job.id
 
@@ -96,14 +96,14 @@ class ViewCreationOperations(RowOperations):
             views.insert(connection, view, sources)
             if fill:
                 jobs[:] = [self.submit_refresh(connection, table, {}, caller)]
-            return note_transaction(connection, "CreateMaterializedView", table.identifier, caller)
+            return record_transaction(connection, "CreateMaterializedView", table.identifier, caller)
 
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         for content in draft.functions:
             folder.put_if_absent(function_reference(content), content)
         try:
             self.pin_fixed_versions(table.id, draft.definition)
-            written = self.house.writer.create(table, _no_rows(draft.schema), note)
+            written = self.services.writer.create(table, _no_rows(draft.schema), note)
         except (LanceNamespaceError, StillReferencedError) as error:
             owner = self._read(lambda connection: tables.find_by_location(connection, table.location))
             if owner is None or owner.id != table.id:
@@ -139,9 +139,9 @@ class ViewCreationOperations(RowOperations):
         """Return a draft whose manifests some worker can read."""
         expansion = draft.definition.expansion
         for manifest in [function.manifest for function in draft.definition.functions]:
-            check_manifest(manifest, self.house.settings)
+            check_manifest(manifest, self.services.settings)
         if expansion is not None:
-            check_manifest(expansion.manifest, self.house.settings)
+            check_manifest(expansion.manifest, self.services.settings)
         return draft
 
     def _open_source(self, use: TableUse, own: Identifier, database: Identifier) -> Opened:
@@ -150,7 +150,7 @@ class ViewCreationOperations(RowOperations):
         version = use.version
         if isinstance(version, str):
             version = self._tagged_version(table, version)
-        return Opened(use, table, self.house.datasets.at(table, "", version), version)
+        return Opened(use, table, self.services.datasets.at(table, "", version), version)
 
     def _readable(self, candidates: list[Identifier], own: Identifier) -> Table:
         principal = current_caller().principal
@@ -165,7 +165,7 @@ class ViewCreationOperations(RowOperations):
         raise self._missing_table(wanted)
 
     def _tagged_version(self, table: Table, tag: str) -> int:
-        known = {ref.name: ref for ref in refs.tags(self.house.places.folder(table.location))}
+        known = {ref.name: ref for ref in refs.tags(self.services.storage_root.folder(table.location))}
         if tag not in known:
             name = format_identifier(table.identifier)
             raise TableTagNotFoundError(f"Table {name!r} has no tag {tag!r}.{suggest(tag, known)}")

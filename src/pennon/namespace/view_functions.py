@@ -20,7 +20,7 @@ class ViewFunctionOperations(ViewOperations):
     def describe_view_functions(self, request: DescribeViewFunctionsRequest) -> DescribeViewFunctionsResponse:
         """Return the functions of a view, without loading them."""
         table, view = self._view(table_id(request_as(DescribeViewFunctionsRequest, request)))
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         found = []
         for use in Definition.from_json(view.definition).uses():
             envelope = stored_function(folder, use.reference, repr(table.name))

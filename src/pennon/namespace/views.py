@@ -34,8 +34,8 @@ from pennon.namespace.operations import (
     missing_namespace,
     missing_table,
     namespace_id,
-    note_transaction,
     parse_choice,
+    record_transaction,
     request_as,
     table_id,
 )
@@ -88,7 +88,7 @@ class ViewOperations(ViewCreationOperations):
             rebuild_reason=rebuild_reason,
             state=state,
             reason=reason,
-            version=self.house.datasets.newest(table, "").version,
+            version=self.services.datasets.newest(table, "").version,
             sources=sources,
             function=_function(definition),
             auto_refresh=view.auto_refresh,
@@ -105,7 +105,7 @@ class ViewOperations(ViewCreationOperations):
         """List the names of the views directly in a namespace."""
         request = request_as(ListViewsRequest, request)
         namespace = namespace_id(request)
-        size = page_size(request.limit, self.house.settings.page_limit)
+        size = page_size(request.limit, self.services.settings.page_limit)
         key = decode_token(_LISTING, request.page_token, (str,))
         principal = current_caller().principal
         if not principal.may_traverse(namespace):
@@ -138,7 +138,7 @@ class ViewOperations(ViewCreationOperations):
             if view is None:
                 raise missing_table(connection, table.identifier)
             return AlterViewResponse(
-                transaction_id=note_transaction(connection, "AlterMaterializedView", table.identifier),
+                transaction_id=record_transaction(connection, "AlterMaterializedView", table.identifier),
                 auto_refresh=view.auto_refresh,
                 schedule=view.schedule,
                 on_schema_change=view.on_schema_change,
@@ -173,7 +173,7 @@ class ViewOperations(ViewCreationOperations):
 
         def work(connection: Connection) -> str:
             job_id = self.submit_refresh(connection, table, spec, caller, request.priority)
-            note_transaction(connection, "RefreshMaterializedView", table.identifier, caller)
+            record_transaction(connection, "RefreshMaterializedView", table.identifier, caller)
             return job_id
 
         return RefreshMaterializedViewResponse(job_id=self._write(work))
@@ -200,7 +200,7 @@ class ViewOperations(ViewCreationOperations):
             version=view.watermark.versions.get(source.table_id) if view.watermark else None,
         )
         if table is not None:
-            newest = self.house.history.latest(table, "")
+            newest = self.services.history.latest(table, "")
             described.newest_version = None if newest is None else newest.version
         return described
 
@@ -214,11 +214,11 @@ class ViewOperations(ViewCreationOperations):
                 continue
             try:
                 table = self._source_table(source)
-                if view.watermark is not None and was_remade(self.house.datasets, table, view.watermark):
+                if view.watermark is not None and was_remade(self.services.datasets, table, view.watermark):
                     return known
                 if newest == held:
                     continue
-                at = partial(self.house.datasets.at, table, "")
+                at = partial(self.services.datasets.at, table, "")
                 if held is None or not is_untouched(at, held, newest, source.columns, follows_columns=follows):
                     return known
             except LanceNamespaceError:
@@ -230,7 +230,7 @@ class ViewOperations(ViewCreationOperations):
         if source.version is not None:
             return None
         try:
-            traceable = self.house.datasets.at(self._source_table(source), "", None).has_stable_row_ids
+            traceable = self.services.datasets.at(self._source_table(source), "", None).has_stable_row_ids
         except LanceNamespaceError:
             return None  # it is gone, which is told elsewhere
         reason = f"{name!r} was made without stable row ids, so a refresh after a change computes the whole view."
@@ -249,8 +249,8 @@ class ViewOperations(ViewCreationOperations):
         check_counts(request)
         if request.output_limit is not None and definition.kind != "chunker":
             raise InvalidInputError(f"output_limit is for chunkers; this view's kind is {definition.kind}.")
-        check_cluster(self.house.settings, request.cluster)
-        check_manifest(request.manifest, self.house.settings)
+        check_cluster(self.services.settings, request.cluster)
+        check_manifest(request.manifest, self.services.settings)
         versions = {number for number in (request.src_version, request.source_version) if number is not None}
         if len(versions) > 1:
             raise InvalidInputError("src_version and source_version are the same field by two names; send one.")
@@ -264,12 +264,12 @@ class ViewOperations(ViewCreationOperations):
             raise InvalidInputError(f"The view reads version {source.version} of its source, and no other.")
         if request.cascade:
             raise InvalidInputError("cascade brings the sources up to date, src_version keeps to one; send one.")
-        self.house.history.find(self._source_table(source), "", version)
+        self.services.history.find(self._source_table(source), "", version)
         return version
 
     def _plan_refresh(self, table: Table, spec: dict[str, Any]) -> RefreshPlan:
         """Tell what a refresh would do, as the worker would decide it."""
-        plan = Planner(self.house, table, spec).plan()
+        plan = Planner(self.services, table, spec).plan()
         functions = len(plan.definition.functions) + (plan.definition.expansion is not None)
         rows = plan.rows if plan.mode != "rebuild" else _rows_to_compute(plan)
         return RefreshPlan(

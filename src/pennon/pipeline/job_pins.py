@@ -10,7 +10,7 @@ from pennon.views.pins import Pin
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 logger = logging.getLogger("pennon.worker")
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("pennon.worker")
 class JobPins:
     """The pins of one job on its table."""
 
-    def __init__(self, folder: Folder, job: Job) -> None:
+    def __init__(self, folder: FileIO, job: Job) -> None:
         self._folder = folder
         self._job = job
         self._held: set[int] = set()

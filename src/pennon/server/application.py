@@ -36,9 +36,9 @@ class Application:
 
     def __init__(self, namespace: PennonNamespace) -> None:
         self._namespace = namespace
-        self._house = namespace.house
+        self._services = namespace.services
         #: How long a client is waited for that stops in the middle of a request, or of reading its answer.
-        self.stall_seconds = namespace.house.settings.stall_seconds
+        self.stall_seconds = namespace.services.settings.stall_seconds
         self._handler = Handler(namespace)
         self._metrics = Metrics()
         self._router: Router[Operation | str | Page] = Router()
@@ -51,9 +51,9 @@ class Application:
         elif scope["type"] == "http":
             await self._serve(Exchange(scope, receive, send))
 
-    def notice_arrival(self) -> None:
+    def begin_request(self) -> None:
         """Take note that bytes of a request came in: from now on nothing older than it may be answered."""
-        self._house.database.look_again()
+        self._services.database.invalidate()
 
     def notice_end(self) -> None:
         """Take note that the server is to stop: streams without an end of their own get one."""
@@ -142,7 +142,7 @@ class Application:
         await exchange.answer(200, json.dumps({"status": "ok", "version": __version__}).encode())
 
     async def _answer_readiness(self, exchange: Exchange) -> None:
-        version = await self._handler.in_thread(partial(schema_version, self._house.database))
+        version = await self._handler.in_thread(partial(schema_version, self._services.database))
         ready = version == latest_version()
         body = {"status": "ready" if ready else "not ready", "schema_version": version}
         await exchange.answer(200 if ready else 503, json.dumps(body).encode())
@@ -151,5 +151,5 @@ class Application:
         await exchange.answer(200, json.dumps(build_document()).encode())
 
     async def _answer_metrics(self, exchange: Exchange) -> None:
-        counts = await self._handler.in_thread(partial(self._house.database.read, jobs.counts))
+        counts = await self._handler.in_thread(partial(self._services.database.read, jobs.counts))
         await exchange.answer(200, self._metrics.text() + jobs_text(counts), MEDIA_TYPE)

@@ -17,7 +17,7 @@ from lance_namespace.errors import LanceNamespaceError, TableVersionNotFoundErro
 from pydantic import BaseModel
 
 from pennon.catalog import namespaces
-from pennon.core.caller import EVERYTHING, Caller, Principal, current_caller, set_caller
+from pennon.core.caller import ANONYMOUS_ADMIN, Caller, Principal, current_caller, set_caller
 from pennon.core.cancellation import Cancellation, set_cancellation
 from pennon.core.identifiers import ROOT, Identifier, format_identifier
 from pennon.namespace import PennonNamespace
@@ -66,8 +66,8 @@ class Handler:
 
     def __init__(self, namespace: PennonNamespace) -> None:
         self._namespace = namespace
-        self._house = namespace.house
-        settings = self._house.settings
+        self._services = namespace.services
+        settings = self._services.settings
         self._bodies = BodyReader(settings.max_json_bytes, settings.body_memory_bytes)
         self._largest_upload = settings.max_upload_bytes
         self._buffer = settings.stream_buffer_bytes
@@ -78,13 +78,13 @@ class Handler:
         # from writing whose bodies are here already.
         self._uploads = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
         self._inserts = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-insert")
-        self._authenticator = Authenticator(self._house.database, insecure=settings.insecure)
-        self._replays = Replays(self._house.database)
-        self._recall = Recall(self._house.database)
+        self._authenticator = Authenticator(self._services.database, insecure=settings.insecure)
+        self._replays = Replays(self._services.database)
+        self._recall = Recall(self._services.database)
         self._sender = StreamSender(self.in_thread)
         self._took_seconds = 0.0
         self._with_threads_until = 0.0
-        self._instant = self._house.database.embedded and self._house.places.root.probes_are_cheap
+        self._instant = self._services.database.embedded and self._services.storage_root.root.is_local
 
     async def handle(self, operation: Operation, exchange: Exchange, values: dict[str, bytes]) -> int:
         """Carry out one request and return the status it was answered with."""
@@ -136,7 +136,9 @@ class Handler:
                 if request.arrow:
                     async for chunk in request.exchange.chunks(self._largest_upload):
                         request.fingerprint.add(chunk)
-                status, answer = replay(known, request.fingerprint(), self._house.places.client_options(vend=None))
+                status, answer = replay(
+                    known, request.fingerprint(), self._services.storage_root.client_options(vend=None)
+                )
                 await request.exchange.answer(status, answer, headers=_REPLAYED)
                 return status
             request.mark_effect = effect_of(name, key, request.fingerprint)
@@ -150,8 +152,8 @@ class Handler:
         return await self._answer(request, result)
 
     async def _carry_out(self, request: Request) -> Any:
-        if request.operation.changes and self._house.ownership.is_due:
-            await self.in_thread(self._house.ownership.require)
+        if request.operation.changes and self._services.ownership.is_due:
+            await self.in_thread(self._services.ownership.require)
         bound = request.operation.binding is not None
         try:
             result = await (self._run_bound(request) if bound else self._run(request))
@@ -159,7 +161,7 @@ class Handler:
             await self._require_table(request)
             raise
         if request.operation.changes:
-            self._house.database.look_again()  # for requests that came along with this one
+            self._services.database.invalidate()  # for requests that came along with this one
             self._log(request)
         return result
 
@@ -183,7 +185,7 @@ class Handler:
             pool.shutdown(cancel_futures=True)
 
     async def _recognise(self, exchange: Exchange, body: dict[str, Any]) -> Principal:
-        if self._house.database.embedded:
+        if self._services.database.embedded:
             return self._authenticator.recognise(exchange, body)
         return await self.in_thread(partial(self._authenticator.recognise, exchange, body))
 
@@ -195,8 +197,8 @@ class Handler:
         name = database_named(exchange)
         if name is None or not principal.may_traverse((name,)):
             return ROOT
-        find = partial(self._house.database.read, lambda connection: namespaces.exists(connection, (name,)))
-        found = find() if self._house.database.embedded else await self.in_thread(find)
+        find = partial(self._services.database.read, lambda connection: namespaces.exists(connection, (name,)))
+        found = find() if self._services.database.embedded else await self.in_thread(find)
         return (name,) if found else ROOT
 
     def _admit(self, request: Request, model: Any) -> None:
@@ -215,7 +217,7 @@ class Handler:
         at_once = operation.instant and self._instant and not request.is_large
         if at_once and not self._needs_time(operation, model):
             result = work()
-            if operation.lasting and request.principal is EVERYTHING:
+            if operation.lasting and request.principal is ANONYMOUS_ADMIN:
                 request.holds = self._namespace.lasting(model)  # type: ignore[arg-type]  # as its operation has it
             return result
         return await self._in_time(request, work) if operation.long else await self.in_thread(work)
@@ -326,7 +328,7 @@ class Handler:
         if operation.id == "DescribeTable":
             return bool(request.load_detailed_metadata) or request.tag is not None
         if operation.id == "ListAllTables" or (operation.id == "ListTables" and tuple(request.id or ()) == ROOT):
-            return self._house.discovery.is_due()
+            return self._services.discovery.is_due()
         return False
 
     def _encode(self, request: Request, result: Any) -> bytes:
@@ -360,7 +362,7 @@ class Handler:
 
     async def _is_still_allowed(self, request: Request) -> bool:
         """Tell whether the caller of a request is still who it was: keys expire and are revoked."""
-        self._house.database.look_again()
+        self._services.database.invalidate()
         try:
             return await self._recognise(request.exchange, {}) == request.principal
         except LanceNamespaceError:

@@ -17,10 +17,10 @@ from pennon.catalog import keys, open_database
 from pennon.catalog.schema import migrate
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
-from pennon.namespace.namespace import open_places
 from pennon.server.application import Application
 from pennon.server.http.protocol import Protocol
 from pennon.server.log_format import JsonFormatter, TextFormatter
+from pennon.services import open_storage_root
 
 
 def is_loopback(host: str) -> bool:
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serve until the process is told to stop: alone, or with as many processes as the settings say."""
-    open_places(settings)  # what is wrong with them is said here, once, and not by every process
+    open_storage_root(settings)  # what is wrong with them is said here, once, and not by every process
     require_keys(settings)
     if settings.process_count > 1 or settings.workers > 0:
         from pennon.server.supervisor import supervise

@@ -14,13 +14,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pennon.spark.tables import Address
 from pennon.spark.types import arrow_schema, check_writable, to_lance
-from pennon.storage.root import open_folder
+from pennon.storage.root import open_file_io
 from pennon.tables.data_files import DataFileWriter, WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 _FORMAT = "2.2"
 #: What the sign of a write says, a small file beside those it writes.
@@ -160,8 +160,8 @@ class LanceWriter(DataSourceArrowWriter):
             namespace_client_managed_versioning=target.managed,
         )
 
-    def _folder(self) -> Folder:
-        return open_folder(self._target.location, self._target.options)
+    def _folder(self) -> FileIO:
+        return open_file_io(self._target.location, self._target.options)
 
 
 def _find_target(address: Address, rows: StructType, *, overwrite: bool) -> Target:

@@ -22,7 +22,7 @@ def is_storage_failure(error: Exception) -> bool:
     return isinstance(error, OSError) or type(error).__module__.startswith("obstore")
 
 
-class Folder(Protocol):
+class FileIO(Protocol):
     """A place on storage. Paths are relative to it and made by Pennon, never by a client."""
 
     #: The address clients use.
@@ -30,7 +30,7 @@ class Folder(Protocol):
     #: The path by which Lance names the folder inside its object store: no scheme, no leading slash.
     store_path: str
     #: A look at one file costs microseconds, so it may be taken where it is merely useful.
-    probes_are_cheap: bool
+    is_local: bool
 
     def read(self, path: str) -> bytes:
         """Return a file's content; raises ``FileNotFoundError``."""
@@ -41,7 +41,7 @@ class Folder(Protocol):
     def exists(self, path: str) -> bool:
         """Tell whether there is a file at a path, or a folder."""
 
-    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
+    def publish_if_absent(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         """Give staged content its final name if that is free; none when it is taken.
 
         Raises ``FileNotFoundError`` when the folder is not there any more.

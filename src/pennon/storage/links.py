@@ -12,15 +12,15 @@ from pennon.storage.layout import TABLE_SUFFIX
 if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.catalog.tables import Table
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 logger = logging.getLogger("pennon.storage")
 
 
-def link(database: Database, places: Places, table: Table) -> None:
+def link(database: Database, storage_root: StorageRoot, table: Table) -> None:
     """Let a name lead to a table, unless it is the place of another."""
-    place = places.link_to(table.location)
-    if place is None or not places.is_root_table(table.identifier, place):
+    place = storage_root.link_to(table.location)
+    if place is None or not storage_root.is_root_table(table.identifier, place):
         return
     if database.read(lambda connection: tables.find_overlapping(connection, place)) is not None:
         return
@@ -32,25 +32,25 @@ def link(database: Database, places: Places, table: Table) -> None:
         logger.warning("LanceDB will not find table %s in the folder: it cannot have a link", table.name, exc_info=True)
 
 
-def link_namesake(database: Database, places: Places, location: str) -> None:
+def link_namesake(database: Database, storage_root: StorageRoot, location: str) -> None:
     """Let a location that has become free lead to the table that has its name by now."""
     name = Path(location).name.removesuffix(TABLE_SUFFIX)
     found = database.read(lambda connection: tables.find(connection, (name,)))
     if found is not None and not found.declared:
-        link(database, places, found)
+        link(database, storage_root, found)
 
 
-def unlink(places: Places, location: str) -> None:
+def unlink(storage_root: StorageRoot, location: str) -> None:
     """Let a name not lead to a location any more, whose files are about to go."""
-    place = places.link_to(location)
+    place = storage_root.link_to(location)
     if place is not None and _target_of(place) == location:
         Path(place).unlink(missing_ok=True)
 
 
-def is_link(places: Places, location: str) -> bool:
+def is_link(storage_root: StorageRoot, location: str) -> bool:
     """Tell whether a location in the root only leads to a table that has a folder of its own."""
     target = None if "://" in location else _target_of(location)
-    return target is not None and places.link_to(target) == location
+    return target is not None and storage_root.link_to(target) == location
 
 
 def _target_of(place: str) -> str | None:

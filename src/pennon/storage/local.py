@@ -27,10 +27,10 @@ _MOST_FLUSHED = 256
 _FLUSHING_THREADS = 8
 
 
-class LocalFolder:
+class LocalFileIO:
     """A folder on a disk, reached by plain system calls: a commit spends microseconds here."""
 
-    probes_are_cheap = True
+    is_local = True
 
     def __init__(self, location: str, *, durable: bool = False) -> None:
         self.location = location
@@ -57,7 +57,7 @@ class LocalFolder:
     def exists(self, path: str) -> bool:
         return os.access(f"{self._path}/{path}", os.F_OK)
 
-    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
+    def publish_if_absent(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         try:
             os.link(f"{self._path}/{staged}", f"{self._path}/{final}")
         except FileExistsError:

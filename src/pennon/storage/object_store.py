@@ -64,10 +64,10 @@ _ALIASES = {
 }
 
 
-class RemoteFolder:
+class ObjectStoreFileIO:
     """A prefix in a bucket. Content gets its final name by a conditional put."""
 
-    probes_are_cheap = False
+    is_local = False
 
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.location = location.rstrip("/")
@@ -95,7 +95,7 @@ class RemoteFolder:
     def exists(self, path: str) -> bool:
         return self.stat(path) is not None or any(self.files(path))
 
-    def promote(self, staged: str, final: str, content: bytes) -> StoredFile | None:
+    def publish_if_absent(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         stored = self.put_if_absent(final, content)
         if stored is not None:
             self.remove(staged)

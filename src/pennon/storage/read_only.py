@@ -9,17 +9,17 @@ from lance_namespace.errors import PermissionDeniedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pennon.storage.file_io import Folder, StoredFile
+    from pennon.storage.file_io import FileIO, StoredFile
 
 
-class ReadOnlyFolder:
+class ReadOnlyFileIO:
     """Hands reads on to a folder, and refuses writes."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: FileIO) -> None:
         self._folder = folder
         self.location = folder.location
         self.store_path = folder.store_path
-        self.probes_are_cheap = folder.probes_are_cheap
+        self.is_local = folder.is_local
 
     def read(self, path: str) -> bytes:
         return self._folder.read(path)
@@ -45,7 +45,7 @@ class ReadOnlyFolder:
     def is_empty(self) -> bool:
         return self._folder.is_empty()
 
-    def promote(self, staged: str, final: str, content: bytes) -> NoReturn:  # noqa: ARG002
+    def publish_if_absent(self, staged: str, final: str, content: bytes) -> NoReturn:  # noqa: ARG002
         refuse()
 
     def put_if_absent(self, path: str, content: bytes) -> NoReturn:  # noqa: ARG002

@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.storage.layout import check_branch
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TAGS, _BRANCHES = "_refs/tags", "_refs/branches"
@@ -39,12 +39,12 @@ class Ref:
         return f"{self.kind} {self.name!r}"
 
 
-def tags(folder: Folder) -> list[Ref]:
+def tags(folder: FileIO) -> list[Ref]:
     """Return the tags that people gave a table's versions."""
     return [ref for ref in all_tags(folder) if not ref.name.startswith(RESERVED)]
 
 
-def all_tags(folder: Folder) -> list[Ref]:
+def all_tags(folder: FileIO) -> list[Ref]:
     """Return the tags of a table, also Pennon's own."""
     return [
         Ref("tag", name, content.get("branch") or "", content["version"], content)
@@ -53,7 +53,7 @@ def all_tags(folder: Folder) -> list[Ref]:
     ]
 
 
-def branches(folder: Folder) -> list[Ref]:
+def branches(folder: FileIO) -> list[Ref]:
     """Return the branches of a table, each with the version it starts from."""
     return [
         Ref("branch", name, content.get("parentBranch") or "", content["parentVersion"], content)
@@ -62,7 +62,7 @@ def branches(folder: Folder) -> list[Ref]:
     ]
 
 
-def malformed(folder: Folder) -> list[str]:
+def malformed(folder: FileIO) -> list[str]:
     """Return the tags and branches whose files cannot be read: Lance deletes no branch while there is one."""
     found = []
     for kind, place, read in (("branch", _BRANCHES, branches), ("tag", _TAGS, all_tags)):
@@ -71,7 +71,7 @@ def malformed(folder: Folder) -> list[str]:
     return sorted(found)
 
 
-def remove_malformed(folder: Folder, ref: str, kind: str) -> bool:
+def remove_malformed(folder: FileIO, ref: str, kind: str) -> bool:
     """Remove the file of a tag or a branch that cannot be read; false when there is no such file."""
     folders = {"tag": (_TAGS, all_tags), "branch": (_BRANCHES, branches)}
     place, read = folders[kind]
@@ -110,7 +110,7 @@ def tag_content(branch: str, version: int, size: int, before: Ref | None = None)
     return json.dumps(content, indent=2).encode()
 
 
-def _read(folder: Folder, path: str) -> list[tuple[str, Any]]:
+def _read(folder: FileIO, path: str) -> list[tuple[str, Any]]:
     """Return what the files of a folder hold; none where that is not JSON. Whoever writes to storage writes them."""
     found: list[tuple[str, Any]] = []
     for file in folder.files(path):

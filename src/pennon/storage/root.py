@@ -13,11 +13,11 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
 from pennon.core.identifiers import Identifier
 from pennon.storage.layout import TABLE_SUFFIX
-from pennon.storage.local import LocalFolder
-from pennon.storage.read_only import ReadOnlyFolder
+from pennon.storage.local import LocalFileIO
+from pennon.storage.read_only import ReadOnlyFileIO
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 #: Options that open storage to whoever holds them: all keys but the names of those that a key store keeps.
 _SECRET = re.compile(
@@ -43,7 +43,7 @@ _NO_ADDRESS = re.compile(r"[\x00-\x1f\x7f#?%\\]|\s(?:/|$)|/\s")
 _LANCE_FOLDERS = ("_versions", "data", "_deletions", "_indices", "_transactions", "_refs", "tree")
 
 
-class Places:
+class StorageRoot:
     """The storage root and every other location tables may have."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Places:
         self._vend_credentials = vend_credentials
         self._allowed = [_normal_root(prefix) for prefix in allowed_locations]
         self._durable_writes = durable_writes
-        self.folder = lru_cache(maxsize=4096)(self._open_folder)
+        self.folder = lru_cache(maxsize=4096)(self._open_file_io)
         self.root = self.folder(self.root_location)
 
     def client_options(self, *, vend: bool | None) -> dict[str, str] | None:
@@ -185,9 +185,9 @@ class Places:
                 return f"{home}/{real[len(below) :]}".rstrip("/")
         return real
 
-    def _open_folder(self, location: str) -> Folder:
-        folder = open_folder(location, self.options, durable=self._durable_writes)
-        return folder if location == self.root_location or self.holds(location) else ReadOnlyFolder(folder)
+    def _open_file_io(self, location: str) -> FileIO:
+        folder = open_file_io(location, self.options, durable=self._durable_writes)
+        return folder if location == self.root_location or self.holds(location) else ReadOnlyFileIO(folder)
 
 
 def check_address(address: str) -> None:
@@ -199,13 +199,13 @@ def check_address(address: str) -> None:
         )
 
 
-def open_folder(location: str, options: Mapping[str, str], *, durable: bool = False) -> Folder:
+def open_file_io(location: str, options: Mapping[str, str], *, durable: bool = False) -> FileIO:
     """Return a folder by its address; on a disk, a durable one flushes what it writes."""
     if "://" not in location:
-        return LocalFolder(location, durable=durable)
-    from pennon.storage.object_store import RemoteFolder
+        return LocalFileIO(location, durable=durable)
+    from pennon.storage.object_store import ObjectStoreFileIO
 
-    return RemoteFolder(location, options)
+    return ObjectStoreFileIO(location, options)
 
 
 def _normal_root(root: str) -> str:

@@ -173,14 +173,14 @@ def _check_descriptors(values: pa.Array) -> None:
         if {"position", "size"} <= set(names):
             _check_range(parts["position"], parts["size"])
         if {"kind", "blob_uri"} <= set(names):
-            _check_places(parts["kind"], parts["blob_uri"])
+            _check_locations(parts["kind"], parts["blob_uri"])
         for part in parts.values():
             _check_descriptors(part)
     elif hasattr(values, "values") and kind.num_fields:
         _check_descriptors(values.values)
 
 
-def _check_places(kinds: pa.Array, addresses: pa.Array) -> None:
+def _check_locations(kinds: pa.Array, addresses: pa.Array) -> None:
     managed = pc.and_kleene(pc.equal(kinds, _MANAGED_KIND), pc.match_substring_regex(addresses, _MANAGED_PATH))
     inside = pc.or_(pc.is_in(kinds, _IN_TABLE_KINDS), pc.fill_null(managed, False))
     if not pc.all(pc.or_(pc.is_null(kinds), inside), min_count=0).as_py():

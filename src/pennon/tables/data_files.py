@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pennon.storage.root import open_folder
+from pennon.storage.root import open_file_io
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ class DataFileWriter:
     def abort(self) -> None:
         """Remove what was written."""
         self._writer = None  # a file that is not closed never gets its name
-        folder = open_folder(self._home, self._options)
+        folder = open_file_io(self._home, self._options)
         for name in self._names:
             folder.remove(f"data/{name}")
 

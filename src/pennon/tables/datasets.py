@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pennon.commits.authority import CommitAuthority
     from pennon.commits.column_writes import ColumnWrite
     from pennon.commits.history import History
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 
 #: Tables whose next write starts where the last one ended. Each names all fragments: not too many of them.
@@ -83,7 +83,7 @@ class Datasets:
 
     def __init__(
         self,
-        places: Places,
+        storage_root: StorageRoot,
         history: History,
         authority: CommitAuthority,
         *,
@@ -91,7 +91,7 @@ class Datasets:
         metadata_cache_bytes: int,
         handles: int,
     ) -> None:
-        self._places = places
+        self._storage_root = storage_root
         self._history = history
         self._authority = authority
         self.session = lance.Session(
@@ -195,11 +195,13 @@ class Datasets:
         return self._authority.confinement.check_opened(table, opened), committer
 
     def _open_newest(self, table: Table, branch: str, committer: TableCommitter) -> Any:
-        self._places.check_links(table.location)
+        self._storage_root.check_links(table.location)
         if table.managed:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
         else:
-            dataset = lance.dataset(table.location, storage_options=self._places.options or None, session=self.session)
+            dataset = lance.dataset(
+                table.location, storage_options=self._storage_root.options or None, session=self.session
+            )
         return dataset.checkout_version((branch, None)) if branch else dataset
 
     def keep_for_writing(self, branch: str, dataset: Any, committer: TableCommitter) -> None:
@@ -212,12 +214,12 @@ class Datasets:
 
     def committer(self, table: Table, note: Callable[[Connection], str]) -> TableCommitter:
         """Return a committer for one incarnation of a table."""
-        folder = self._places.folder(table.location)
-        return TableCommitter(table, folder, self._places.options, self._history, self._authority, note)
+        folder = self._storage_root.folder(table.location)
+        return TableCommitter(table, folder, self._storage_root.options, self._history, self._authority, note)
 
     def _open(self, table: Table, branch: str, version: int) -> Any:
-        self._places.check_links(table.location)
-        options = self._places.options or None
+        self._storage_root.check_links(table.location)
+        options = self._storage_root.options or None
         try:
             if branch:
                 main = lance.dataset(table.location, storage_options=options, session=self.session)

@@ -19,7 +19,7 @@ from pennon.storage.root import check_address
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 #: Changes of a folder that are closer together than this may leave the same time stamp on it.
 _STAMP_SECONDS = 0.1
@@ -28,9 +28,9 @@ _STAMP_SECONDS = 0.1
 class Discovery:
     """Adds ``*.lance`` folders of the root to the catalog, and removes those that are gone."""
 
-    def __init__(self, database: Database, places: Places, *, enabled: bool, seconds: float) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, *, enabled: bool, seconds: float) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._enabled = enabled
         self._seconds = seconds
         self._lock = Lock()
@@ -42,11 +42,11 @@ class Discovery:
         if not self.is_due():
             return
         with self._lock:
-            stamp = self._stamp()
+            change_token = self._stamp()
             started = time.time()
             complete = self._scan()
-            settled = stamp is None or started - stamp / 1e9 > _STAMP_SECONDS
-            self._seen = stamp if settled and complete else None
+            settled = change_token is None or started - change_token / 1e9 > _STAMP_SECONDS
+            self._seen = change_token if settled and complete else None
             self._looked_at = time.monotonic()
 
     def is_due(self) -> bool:
@@ -66,47 +66,53 @@ class Discovery:
 
     def notices_loss(self, table: Table) -> bool:
         """Tell whether a discovered table's folder is gone, where a look at it costs next to nothing."""
-        return table.origin == DISCOVERED and self._places.root.probes_are_cheap and self.forget_if_gone(table)
+        return table.origin == DISCOVERED and self._storage_root.root.is_local and self.forget_if_gone(table)
 
     def forget_if_gone(self, table: Table) -> bool:
         """Remove a discovered table from the catalog when its folder is gone."""
         if table.origin != DISCOVERED:
             return False
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         if not self._leads_out(table.location) and not folder.is_empty():
             return False
         self._database.write(lambda connection: tables.forget(connection, table.id))
         return True
 
     def _may_have_changed(self) -> bool:
-        if self._places.root.probes_are_cheap:
+        if self._storage_root.root.is_local:
             return self._seen is None or self._stamp() != self._seen
         return time.monotonic() - self._looked_at >= self._seconds
 
     def _stamp(self) -> int | None:
-        if not self._places.root.probes_are_cheap:
+        if not self._storage_root.root.is_local:
             return None
         try:
-            return Path(self._places.root_location).stat().st_mtime_ns
+            return Path(self._storage_root.root_location).stat().st_mtime_ns
         except FileNotFoundError:
             return None
 
     def _scan(self) -> bool:
         """Add and remove tables; false when a folder may yet become a table without a change to the root."""
-        root = self._places.root_location
-        places = {
+        root = self._storage_root.root_location
+        storage_root = {
             f"{root}/{name}": name.removesuffix(TABLE_SUFFIX)
-            for name in self._places.root.folders()
+            for name in self._storage_root.root.folders()
             if name.endswith(TABLE_SUFFIX) and name != TABLE_SUFFIX
         }
         known = self._database.read(lambda connection: tables.in_namespace(connection, ROOT))
         taken = {table.location for table in known} | {f"{root}/{table.name}{TABLE_SUFFIX}" for table in known}
-        new = [name for place, name in places.items() if place not in taken and not is_link(self._places, place)]
+        new = [
+            name
+            for place, name in storage_root.items()
+            if place not in taken and not is_link(self._storage_root, place)
+        ]
         found = [table for table in map(self._inspect, new) if table is not None]
         mine = [table for table in known if table.origin == DISCOVERED]
-        gone = [table for table in mine if table.location not in places or self._leads_out(table.location)]
+        gone = [table for table in mine if table.location not in storage_root or self._leads_out(table.location)]
         reserved = [table for table in mine if table.declared]
-        written = [table for table in reserved if stored_versions(self._places.folder(table.location), table.id, "")]
+        written = [
+            table for table in reserved if stored_versions(self._storage_root.folder(table.location), table.id, "")
+        ]
         if found or gone or written:
             self._database.write(lambda connection: _apply(connection, found, gone, written))
         pending = set(new) - {table.name for table in found}
@@ -114,20 +120,20 @@ class Discovery:
 
     def _is_being_made(self, name: str) -> bool:
         """Tell whether a folder that is no table yet may hold the first write of one."""
-        folder = self._places.folder(f"{self._places.root_location}/{name}{TABLE_SUFFIX}")
-        return self._places.root.probes_are_cheap and folder.stat(DEREGISTERED_MARKER) is None
+        folder = self._storage_root.folder(f"{self._storage_root.root_location}/{name}{TABLE_SUFFIX}")
+        return self._storage_root.root.is_local and folder.stat(DEREGISTERED_MARKER) is None
 
     def _may_show(self, location: str) -> bool:
         """Tell whether a folder is no link, or one to where tables may be and none is known."""
-        if not self._places.folder(location).is_link(""):
+        if not self._storage_root.folder(location).is_link(""):
             return True
-        real = self._places.real_location(location)
-        if real is None or self._places.is_own(real):
+        real = self._storage_root.real_location(location)
+        if real is None or self._storage_root.is_own(real):
             return False
         return self._database.read(lambda connection: tables.find_overlapping(connection, real)) is None
 
     def _leads_out(self, location: str) -> bool:
-        return self._places.folder(location).is_link("") and self._places.real_location(location) is None
+        return self._storage_root.folder(location).is_link("") and self._storage_root.real_location(location) is None
 
     def _inspect(self, name: str) -> Table | None:
         """Return the table a folder holds; nothing when that is what is left of one that was dropped."""
@@ -138,14 +144,14 @@ class Discovery:
 
     def _look(self, name: str) -> Table | None:
         """Return the table that files in a folder tell of: data, or a reservation; nothing when it was deregistered."""
-        location = f"{self._places.root_location}/{name}{TABLE_SUFFIX}"
+        location = f"{self._storage_root.root_location}/{name}{TABLE_SUFFIX}"
         try:
             check_name(name)
             check_address(location)
         except InvalidInputError:
             return None
-        folder = self._places.folder(location)
-        if folder.stat(DEREGISTERED_MARKER) is not None or is_link(self._places, location):
+        folder = self._storage_root.folder(location)
+        if folder.stat(DEREGISTERED_MARKER) is not None or is_link(self._storage_root, location):
             return None
         if not self._may_show(location):
             return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.commits.ownership import Ownership
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
 
 logger = logging.getLogger("pennon.tables")
 
@@ -29,16 +29,16 @@ _PATIENCE_SECONDS = 30.0
 class Removal:
     """Removes folders whose tables are gone from the catalog."""
 
-    def __init__(self, database: Database, places: Places, ownership: Ownership) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, ownership: Ownership) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._ownership = ownership
 
     def schedule(self, connection: Connection, table: Table) -> None:
         """Remember, in the transaction that drops a table, that its files must go; they must be this catalog's."""
         self._ownership.refuse_drop(table)
         garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
-        if self._places.is_shown_by_root(table.location):
+        if self._storage_root.is_shown_by_root(table.location):
             dropped_locations.add(connection, table.location)
 
     def remove(self, tables: Iterable[tuple[str, str]]) -> None:
@@ -52,15 +52,15 @@ class Removal:
                 continue
             try:
                 self._ownership.require_files(location)
-                unlink(self._places, location)
-                self._places.folder(location).remove_all()
+                unlink(self._storage_root, location)
+                self._storage_root.folder(location).remove_all()
             except Exception:  # each kind of storage has errors of its own
                 logger.exception("the files of a dropped table at %s cannot be removed; that is tried again", location)
             else:
                 self._database.write(partial(garbage.remove, location=location))
                 self._database.forget_locks(table_id, _reading(table_id), f"healing-{table_id}")
-                if self._places.is_shown_by_root(location):
-                    link_namesake(self._database, self._places, location)
+                if self._storage_root.is_shown_by_root(location):
+                    link_namesake(self._database, self._storage_root, location)
 
     def hold(self, table: Table) -> Callable[[], None]:
         """Keep the files of a table while it is read, also when it is dropped; return what lets go of them."""

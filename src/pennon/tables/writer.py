@@ -19,7 +19,7 @@ from lance_namespace.errors import (
     TableSchemaValidationError,
 )
 
-from pennon.catalog import tables, write_note
+from pennon.catalog import tables, write_transaction
 from pennon.commits.durability import flush_fragments, flush_version
 from pennon.core.identifiers import format_identifier
 from pennon.storage.layout import branch_folder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.commits.committer import TableCommitter
     from pennon.commits.ownership import Ownership
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
     from pennon.tables.arrow_stream import ArrowSource
     from pennon.tables.datasets import Datasets
 
@@ -75,9 +75,9 @@ class _Append:
 class Writer:
     """Writes to tables through the commit authority."""
 
-    def __init__(self, database: Database, places: Places, datasets: Datasets, ownership: Ownership) -> None:
+    def __init__(self, database: Database, storage_root: StorageRoot, datasets: Datasets, ownership: Ownership) -> None:
         self._database = database
-        self._places = places
+        self._storage_root = storage_root
         self._ownership = ownership
         self._datasets = datasets
         self._lanes: Lanes[_Append, Written] = Lanes()
@@ -139,9 +139,9 @@ class Writer:
                 result = work(dataset)
             transaction_id, version = committer.transaction_id, dataset.version
             if version != before and not table.managed:
-                flush_version(self._places.folder(table.location), branch, version)
+                flush_version(self._storage_root.folder(table.location), branch, version)
             if transaction_id is None and version != before:
-                transaction_id = write_note(self._database, note)
+                transaction_id = write_transaction(self._database, note)
             self._datasets.keep_for_writing(branch, dataset, committer)
             return result, Written(version, transaction_id)
 
@@ -209,7 +209,9 @@ class Writer:
             dataset, committer = self._datasets.for_writing(table, branch, note)
             with self._truthful(table, committer, None), typed_errors():
                 done = self._commit(dataset, parts.operation, parts.version or dataset.version, committer, branch)
-            return Written(done.version, committer.transaction_id or write_note(self._database, note), parts.rows)
+            return Written(
+                done.version, committer.transaction_id or write_transaction(self._database, note), parts.rows
+            )
 
     def _append_group(self, table: Table, branch: str, group: list[_Append]) -> list[Written | Exception]:
         """Append what several callers sent in one commit; whose rows do not fit, or who is refused, fails alone."""
@@ -285,14 +287,14 @@ class Writer:
                 schema=source.schema,
                 mode=mode,
                 max_bytes_per_file=_FILE_BYTES,
-                storage_options=self._places.options or None,
+                storage_options=self._storage_root.options or None,
                 enable_stable_row_ids=mode == "create",
                 return_transaction=True,
             )
         written = sum(fragment.physical_rows for fragment in transaction.operation.fragments)
         if written != source.rows:
             raise InternalError(f"{source.rows} rows came in, but {written} were written; nothing was committed.")
-        flush_fragments(self._places.folder(table.location), branch, transaction.operation.fragments)
+        flush_fragments(self._storage_root.folder(table.location), branch, transaction.operation.fragments)
         return transaction.operation
 
     def _commit_files(
@@ -314,7 +316,7 @@ class Writer:
         except BaseException:
             self._discard(table, branch, operation.fragments, committer)
             raise
-        return Written(done.version, committer.transaction_id or write_note(self._database, note), source.rows)
+        return Written(done.version, committer.transaction_id or write_transaction(self._database, note), source.rows)
 
     def _commit(self, target: Any, operation: Any, read_version: int, committer: TableCommitter, branch: str) -> Any:
         managed = committer.table.managed
@@ -322,7 +324,7 @@ class Writer:
             target,
             operation,
             read_version=read_version,
-            storage_options=self._places.options or None,
+            storage_options=self._storage_root.options or None,
             enable_v2_manifest_paths=True,
             enable_stable_row_ids=True if read_version == 0 else None,
             namespace_client=committer if managed else None,
@@ -330,7 +332,7 @@ class Writer:
             namespace_client_managed_versioning=managed,
         )
         if not managed:
-            flush_version(self._places.folder(committer.table.location), branch, done.version)
+            flush_version(self._storage_root.folder(committer.table.location), branch, done.version)
         return done
 
     def _discard(self, table: Table, branch: str, fragments: list[Any], committer: TableCommitter | None) -> None:
@@ -340,7 +342,7 @@ class Writer:
 
     def remove_files(self, table: Table, branch: str, fragments: list[Any]) -> None:
         """Remove data files that no version will ever name."""
-        folder = self._places.folder(table.location)
+        folder = self._storage_root.folder(table.location)
         home = branch_folder(branch)
         for fragment in fragments:
             for file in fragment.files:

@@ -18,7 +18,7 @@ from pennon.views.model.definition import Definition
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.views import View
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
     from pennon.storage.refs import Ref
 
 Kind = Literal["view", "job"]
@@ -40,7 +40,7 @@ class Pin:
         return f"{_PREFIXES[self.kind]}{self.owner}.{self.version}"
 
 
-def pin(folder: Folder, owner: str, version: int, branch: str = "", kind: Kind = "view") -> None:
+def pin(folder: FileIO, owner: str, version: int, branch: str = "", kind: Kind = "view") -> None:
     """Keep a version of a table for a view, a clone or a job; raises ``TableVersionNotFoundError`` when it is gone.
 
     Whoever reads a version pins it first. To pin what is pinned changes nothing.
@@ -57,7 +57,7 @@ def pin(folder: Folder, owner: str, version: int, branch: str = "", kind: Kind =
     raise TableVersionNotFoundError(f"Version {version} of {what} is gone: it was cleaned up.")
 
 
-def release(folder: Folder, owner: str, keep: Collection[int] = (), kind: Kind = "view") -> None:
+def release(folder: FileIO, owner: str, keep: Collection[int] = (), kind: Kind = "view") -> None:
     """Give up what a view or a job does not need any more of a table: all versions but those to keep."""
     remove(folder, (found for found in pins(folder, kind) if found.owner == owner and found.version not in keep))
 
@@ -71,19 +71,19 @@ def versions_needed(view: View | None, table_id: str) -> set[int]:
     return needed if view.watermark is None else needed | {view.watermark.versions.get(table_id, 0)} - {0}
 
 
-def remove(folder: Folder, found: Iterable[Pin]) -> None:
+def remove(folder: FileIO, found: Iterable[Pin]) -> None:
     """Give up pins; one that is gone already is none."""
     for each in found:
         folder.remove(refs.file_of(each.tag))
 
 
-def release_jobs(folder: Folder, branch: str) -> None:
+def release_jobs(folder: FileIO, branch: str) -> None:
     """Give up what jobs need of a branch that is about to be deleted."""
     found = (_pin_of(ref) for ref in refs.all_tags(folder) if ref.branch == branch)
     remove(folder, (each for each in found if each is not None and each.kind == "job"))
 
 
-def pins(folder: Folder, kind: Kind = "view") -> list[Pin]:
+def pins(folder: FileIO, kind: Kind = "view") -> list[Pin]:
     """Return which versions of a table are kept for which views, or for which jobs."""
     found = map(_pin_of, refs.all_tags(folder))
     return [each for each in found if each is not None and each.kind == kind]
@@ -120,6 +120,6 @@ def _pin_of(ref: Ref) -> Pin | None:
     return None
 
 
-def _manifest_size(folder: Folder, version: int, branch: str) -> int | None:
+def _manifest_size(folder: FileIO, version: int, branch: str) -> int | None:
     stored = stored_manifest(folder, branch, version)
     return None if stored is None else stored.size

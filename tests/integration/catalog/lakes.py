@@ -123,14 +123,14 @@ class Lake:
     def settle(self) -> None:
         """Wait until the catalog has done what it put off."""
         done = threading.Event()
-        self.ns.house.database.defer(lambda _: done.set())
+        self.ns.services.database.defer(lambda _: done.set())
         assert done.wait(120)
-        self.ns.house.database.write(lambda _: None)  # returns when what was done is also durable
+        self.ns.services.database.write(lambda _: None)  # returns when what was done is also durable
 
     def records(self) -> list[Any]:
         """Return what the catalog holds."""
         self.settle()
-        return [self.ns.house.database.read(lambda c, sql=sql: c.all(sql)) for sql in RECORDS]  # type: ignore[misc]
+        return [self.ns.services.database.read(lambda c, sql=sql: c.all(sql)) for sql in RECORDS]  # type: ignore[misc]
 
     def state(self) -> tuple[list[Any], dict[str, str]]:
         """Return all there is in the catalog and on the disk, to compare it later."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, TableSchemaValidationError
 
-from pennon.namespace.operations import note_transaction
+from pennon.namespace.operations import record_transaction
 from pennon.tables.arrow_stream import ArrowSource, BytesBody, source_of
 from tests.integration.catalog.lakes import rows
 from tests.integration.data.tables import stream_of
@@ -29,10 +29,10 @@ HEAD = 4096
 
 def test_whoever_is_refused_in_a_group_fails_alone(lake: Lake) -> None:
     lake.write("t")
-    table, writer = lake.ns.find_table(("t",)), lake.ns.house.writer
+    table, writer = lake.ns.find_table(("t",)), lake.ns.services.writer
 
     def accepted(connection: Connection) -> str:
-        return note_transaction(connection, "InsertIntoTable", table.identifier)
+        return record_transaction(connection, "InsertIntoTable", table.identifier)
 
     def refused(_: Connection) -> str:
         raise ConcurrentModificationError("refused")
@@ -79,7 +79,7 @@ def test_rows_that_come_while_all_are_replaced_are_refused(lake: Lake) -> None:
     body = Overtaken(stream_of(rows(1000), batch_rows=10), lambda: lake.write("t", other, mode="overwrite"))
     source = ArrowSource(body, HEAD)
     with pytest.raises(ConcurrentModificationError):
-        lake.ns.house.writer.append(table, "", source, lambda _: "")
+        lake.ns.services.writer.append(table, "", source, lambda _: "")
     assert lake.numbers("t") == [1, 2]
     assert lake.open("t").to_table() == other
 
@@ -88,7 +88,7 @@ def test_rows_that_come_while_all_are_replaced_are_refused(lake: Lake) -> None:
 def test_rows_that_come_while_others_are_appended_are_all_there(lake: Lake, branch: str) -> None:
     lake.write("t")
     lake("CreateTableBranch", "t", name="dev")
-    table, writer = lake.ns.find_table(("t",)), lake.ns.house.writer
+    table, writer = lake.ns.find_table(("t",)), lake.ns.services.writer
 
     def note(_: Connection) -> str:
         return ""

@@ -51,7 +51,7 @@ def manifest(lake: Lake, version: int) -> Path:
 
 
 def lost(lake: Lake) -> list[tuple[str, int]]:
-    found = lake.ns.house.database.read(lambda connection: lost_versions.listing(connection, 10))
+    found = lake.ns.services.database.read(lambda connection: lost_versions.listing(connection, 10))
     return [(one.branch, one.version) for one in found]
 
 
@@ -75,7 +75,7 @@ def test_readers_fall_back_and_writers_go_on(lake: Lake, damage: Damage, caplog:
 
 def test_a_staged_copy_is_put_back(lake: Lake, damage: Damage) -> None:
     table = lake.ns.find_table(("teas",))
-    row = lake.ns.house.database.read(lambda connection: versions.latest(connection, table.id, ""))
+    row = lake.ns.services.database.read(lambda connection: versions.latest(connection, table.id, ""))
     assert row is not None
     assert row.staged is not None
     shutil.copy(manifest(lake, 3), manifest(lake, 3).with_name(row.staged))

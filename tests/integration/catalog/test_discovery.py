@@ -187,7 +187,7 @@ class TestMarkers:
     def test_a_folder_that_is_being_removed_is_not_found_again(self, lake: Lake, beside: Any) -> None:
         beside.create_table("one", rows())
         place = str(lake.root / "one.lance")
-        lake.ns.house.database.write(lambda c: garbage.add(c, place, "dropped", 60_000))
+        lake.ns.services.database.write(lambda c: garbage.add(c, place, "dropped", 60_000))
         assert lake("ListTables", "$").tables == []
         with pytest.raises(TableNotFoundError):
             lake("TableExists", "one")
@@ -197,7 +197,7 @@ class TestMarkers:
         self, lake: Lake, beside: Any, monkeypatch: pytest.MonkeyPatch, operation: str
     ) -> None:
         beside.create_table("one", rows())
-        place, database = lake.root / "one.lance", lake.ns.house.database
+        place, database = lake.root / "one.lance", lake.ns.services.database
         database.write(lambda c: garbage.add(c, str(place), "dropped", 60_000))
 
         def see_the_last_of_it(*given: Any) -> Any:

@@ -19,7 +19,7 @@ from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
 from pennon.storage.layout import manifest_name
-from pennon.storage.object_store import RemoteFolder
+from pennon.storage.object_store import ObjectStoreFileIO
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
 from tests.support.manifest_edits import edit_manifest
@@ -179,14 +179,14 @@ def test_a_commit_that_a_drop_overtakes_leaves_nothing_behind(
     lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write("t")
-    promote = RemoteFolder.promote
+    publish_if_absent = ObjectStoreFileIO.publish_if_absent
 
-    def slow(folder: RemoteFolder, *arguments: Any) -> Any:
+    def slow(folder: ObjectStoreFileIO, *arguments: Any) -> Any:
         monkeypatch.undo()
         lake("DropTable", "t")
-        return promote(folder, *arguments)
+        return publish_if_absent(folder, *arguments)
 
-    monkeypatch.setattr(RemoteFolder, "promote", slow)
+    monkeypatch.setattr(ObjectStoreFileIO, "publish_if_absent", slow)
     with pytest.raises(OSError, match=r"version 2|not found|dropped"):
         lake.write("t", mode="append")
     assert not [key for key in bucket.listing("t.lance") if key.endswith(".manifest")]
@@ -206,7 +206,7 @@ def test_a_commit_that_storage_keeps_from_its_place_happened_nevertheless(
     lake.write("t")
     for version, write in enumerate(writes, 2):
         with monkeypatch.context() as failing:
-            failing.setattr(RemoteFolder, "promote", fail)
+            failing.setattr(ObjectStoreFileIO, "publish_if_absent", fail)
             write()
         assert lake.latest("t") == version
         assert lake.open("t").count_rows() == 2 * version

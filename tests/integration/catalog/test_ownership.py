@@ -108,9 +108,9 @@ def test_another_catalog_writes_nothing_until_it_adopts_the_root(home: Lake, tmp
         other("DropTable", "teas")
     with pytest.raises(PermissionDeniedError, match="belongs to another catalog"):
         other.commit("teas", other.stage("teas"))
-    other.ns.house.ownership.adopt()
+    other.ns.services.ownership.adopt()
     other("DropTable", "teas")
-    assert home.ns.house.ownership.check() is not None
+    assert home.ns.services.ownership.check() is not None
     with pytest.raises(PermissionDeniedError, match="belongs to another catalog"):
         home("DeclareTable", "more")
     other.close()
@@ -174,7 +174,7 @@ def test_a_root_that_lost_its_mark_is_not_written(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "catalog", root=str(tmp_path / "disk"))
     lake.write("teas", rows(10))
     (tmp_path / "disk").rename(tmp_path / "unmounted")
-    assert "mounted" in str(lake.ns.house.ownership.check())
+    assert "mounted" in str(lake.ns.services.ownership.check())
     lake.close()
 
 
@@ -183,7 +183,7 @@ def test_a_lake_of_the_release_before_is_served(home: Lake) -> None:
     upgraded = Lake(home.root)
     assert upgraded.open("teas").count_rows() == 10
     write_everywhere(upgraded)
-    locations = upgraded.ns.house.database.read(lambda c: c.all("SELECT location FROM tables ORDER BY 1"))
+    locations = upgraded.ns.services.database.read(lambda c: c.all("SELECT location FROM tables ORDER BY 1"))
     assert locations == [("fresh.lance",), ("teas.lance",)]
     assert upgraded.folder("teas") == home.root / "teas.lance"
     upgraded.close()
@@ -200,7 +200,7 @@ def test_a_copy_of_a_lake_of_the_release_before_writes_once_it_is_adopted(home: 
         copy.commit("teas", copy.stage("teas"))
     with pytest.raises(PermissionDeniedError, match="outside the storage root"):
         copy("CreateTableTag", "teas", tag="mine", version=1)
-    adoption = copy.ns.house.ownership.adopt()
+    adoption = copy.ns.services.ownership.adopt()
     assert (sorted(adoption.relocated), adoption.outside) == (["again", "teas"], [])
     write_everywhere(copy)
     assert copy.open("teas").count_rows() == 1
@@ -234,7 +234,7 @@ def test_a_table_outside_the_root_is_managed_by_one_catalog(tmp_path: Path) -> N
 def test_one_catalog_of_two_gets_a_root_on_object_storage(s3_root: S3Root, tmp_path: Path) -> None:
     settings = {"root": s3_root.url, "storage_options": s3_root.options}
     first, second = Lake(tmp_path / "first", **settings), Lake(tmp_path / "second", **settings)
-    assert (first.ns.house.ownership.check(), second.ns.house.ownership.check()) == (
+    assert (first.ns.services.ownership.check(), second.ns.services.ownership.check()) == (
         None,
         "The storage root belongs to another catalog.",
     )

@@ -139,7 +139,7 @@ class TestRegistering:
         assert lake("ListTables", "$").tables == []
 
 
-class TestPlaces:
+class TestStorageRoot:
     def test_a_place_belongs_to_one_table(self, lake: Lake) -> None:
         put(lake.root / "one")
         lake("RegisterTable", "a", location="one")
@@ -214,7 +214,7 @@ class TestPlaces:
     ) -> None:
         folder = put(lake.root / "t")
         monkeypatch.setattr("pennon.tables.removal._PATIENCE_SECONDS", 0.1)
-        lake.ns.house.database.write(lambda c: garbage.add(c, str(folder), "dropped", 60_000))
+        lake.ns.services.database.write(lambda c: garbage.add(c, str(folder), "dropped", 60_000))
         with pytest.raises(ServiceUnavailableError, match="still being removed"):
             lake("RegisterTable", "t", location="t")
         with pytest.raises(TableNotFoundError):

@@ -15,7 +15,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import garbage, tables
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 from pennon.views import pins
 from tests.integration.catalog.lakes import files_below, rows
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def incarnation(lake: Lake, *identifier: str) -> str:
-    found = lake.ns.house.database.read(lambda connection: tables.find(connection, identifier))
+    found = lake.ns.services.database.read(lambda connection: tables.find(connection, identifier))
     assert found is not None
     return found.id
 
@@ -271,7 +271,7 @@ class TestDropping:
             tables.delete(connection, table)  # type: ignore[arg-type]
             garbage.add(connection, str(folder), table, -1)  # type: ignore[arg-type]
 
-        lake.ns.house.database.write(die_half_way)
+        lake.ns.services.database.write(die_half_way)
         assert folder.exists()
         assert lake("ListTables", "$").tables == []
         lake.ns.tidy()
@@ -281,21 +281,21 @@ class TestDropping:
     def test_files_that_cannot_be_removed_are_left_to_the_next(
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(_: LocalFolder) -> None:
+        def refuse(_: LocalFileIO) -> None:
             raise PermissionError("not now")
 
         for name in ("t", "u"):
             lake.write(name)
         folders = [lake.folder(name) for name in ("t", "u")]
         with monkeypatch.context() as broken:
-            broken.setattr(LocalFolder, "remove_all", refuse)
+            broken.setattr(LocalFileIO, "remove_all", refuse)
             assert [lake("DropTable", name).id for name in ("t", "u")] == [["t"], ["u"]]
             assert lake("ListTables", "$").tables == []
             for folder in folders:  # as when the time is over that the process had for it
-                lake.ns.house.database.write(partial(garbage.release, location=str(folder)))
+                lake.ns.services.database.write(partial(garbage.release, location=str(folder)))
             lake.ns.tidy()
             assert all(folder.exists() for folder in folders)
-            lake.ns.house.database.write(partial(garbage.release, location=str(folders[0])))
+            lake.ns.services.database.write(partial(garbage.release, location=str(folders[0])))
         lake.ns.tidy()
         assert [folder.exists() for folder in folders] == [False, True]
 
@@ -317,8 +317,8 @@ class TestDropping:
         lake.write("t")
         folder = lake.folder("t")
         table = incarnation(lake, "t")
-        lake.ns.house.database.write(lambda c: tables.delete(c, table))
-        lake.ns.house.database.write(lambda c: garbage.add(c, str(folder), table, -1))
+        lake.ns.services.database.write(lambda c: tables.delete(c, table))
+        lake.ns.services.database.write(lambda c: garbage.add(c, str(folder), table, -1))
         lake.write("t", rows(1))
         assert lake.numbers("t") == [1]
         assert lake.open("t").count_rows() == 1

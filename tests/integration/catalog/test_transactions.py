@@ -45,7 +45,7 @@ def as_caller(caller: Caller, work: Callable[[], Any]) -> Any:
 
 
 def make(lake: Lake, status: str = "Queued", **properties: str) -> str:
-    return lake.ns.house.database.write(lambda c: transactions.record(c, "Test", ("t",), properties, status))
+    return lake.ns.services.database.write(lambda c: transactions.record(c, "Test", ("t",), properties, status))
 
 
 def set_status(status: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class TestRecords:
 
     def test_what_was_refused_leaves_none(self, lake: Lake) -> None:
         def count() -> Any:
-            return lake.ns.house.database.read(lambda c: c.one("SELECT count(*) FROM transactions"))
+            return lake.ns.services.database.read(lambda c: c.one("SELECT count(*) FROM transactions"))
 
         before = count()
         for work in (
@@ -137,7 +137,7 @@ class TestRecords:
         lake = open_lake(transaction_days=1.0)
         old, new = make(lake), make(lake)
         yesterday = now_millis() - 25 * 60 * 60 * 1000
-        lake.ns.house.database.write(
+        lake.ns.services.database.write(
             lambda c: c.run("UPDATE transactions SET created_at = ? WHERE id = ?", yesterday, old)
         )
         lake.ns.tidy()

@@ -87,7 +87,7 @@ class TestVanished:
         table = five.ns._table(("t",))
         (five.folder("t") / "_versions" / manifest_name(1, "V2")).unlink()
         lost = [Version(table.id, "", number, manifest_name(number, "V2"), 1, "") for number in range(6, 2100)]
-        five.ns.house.database.write(lambda c: [versions.insert(c, version) for version in lost])
+        five.ns.services.database.write(lambda c: [versions.insert(c, version) for version in lost])
         assert five.numbers("t", limit=1) == [2]
         assert five.numbers("t") == [2, 3, 4, 5]
 

@@ -23,7 +23,7 @@ def kept_after_reading(directory: Path, **settings: int) -> int:
             for number in range(0, 20_000, 2000):
                 answer = namespace.answer_query((name,), {"k": 1, "filter": f"id = {number}"})
                 assert answer.reader.read_all()["id"].to_pylist() == [number]
-        return int(namespace.house.datasets.session.size_bytes())
+        return int(namespace.services.datasets.session.size_bytes())
 
 
 def test_what_is_kept_of_tables_stays_within_the_settings(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def write_in_place(location: str) -> None:
 
 def found(namespace: PennonNamespace, name: str, since: int, until: int) -> list[tuple[int, dict[int, Any], bool]]:
     table = namespace.find_table((name,))
-    writes = namespace.house.history.column_writes(table, "", since, until)
+    writes = namespace.services.history.column_writes(table, "", since, until)
     return [(write.version, dict(write.fields), write.anything) for write in writes]
 
 
@@ -65,7 +65,7 @@ def test_columns_that_a_client_wrote_on_the_folder_are_known(
     newest = lance.dataset(location).version
     write_in_place(location)
     last = newest + 1
-    assert namespace.house.datasets.newest(namespace.find_table(("t",)), "").version == last
+    assert namespace.services.datasets.newest(namespace.find_table(("t",)), "").version == last
     fragment = lance.dataset(location).get_fragments()[0].fragment_id
     both = [(3, {0: {1}}, False), (last, {fragment: {1}}, False)]
     assert found(namespace, "t", 2, last) == both
@@ -80,11 +80,11 @@ def test_versions_that_nobody_saw_may_have_written_anything(
 ) -> None:
     location = make(namespace, tmp_path, managed=managed)
     table = namespace.find_table(("t",))
-    assert namespace.house.datasets.newest(table, "").version == 2
+    assert namespace.services.datasets.newest(table, "").version == 2
     write_in_place(location)
     write_in_place(location)
     lance.dataset(location).cleanup_old_versions(timedelta(0), delete_unverified=False)
-    assert namespace.house.datasets.newest(table, "").version == 4
+    assert namespace.services.datasets.newest(table, "").version == 4
     assert found(namespace, "t", 2, 4)[-1] == (4, {}, True)
     assert found(namespace, "t", 4, 4) == []
 
@@ -98,7 +98,7 @@ def test_what_was_written_before_the_oldest_record_is_not_known(namespace: Penno
         for version in range(5, 5 + column_writes.MOST_KEPT):
             column_writes.save(connection, table.id, "", version, state)
 
-    namespace.house.database.write(save)
+    namespace.services.database.write(save)
     assert found(namespace, "t", 2, 6) == [(5, {}, True), (5, {0: {1}}, False), (6, {0: {1}}, False)]
     assert found(namespace, "t", 2, 4) == [(5, {}, True)]  # as for a branch that began there
     assert found(namespace, "t", 5, 6) == [(6, {0: {1}}, False)]
@@ -130,7 +130,7 @@ def test_values_of_a_discovered_table_are_stale_after_their_input_was_written_in
     write_in_place(location)
     lance.write_dataset(rows, location, mode="append")
     lance.dataset(location).optimize.compact_files()
-    house, table = namespace.house, namespace.find_table(("t",))
-    dataset = house.datasets.at(table, "", None)
-    found = summarise(dataset, house.ledger.read(dataset, table, "", COLUMN), COLUMN)
+    services, table = namespace.services, namespace.find_table(("t",))
+    dataset = services.datasets.at(table, "", None)
+    found = summarise(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN)
     assert (found.computed, found.stale, found.missing) == ((5, 5, 5) if before == 2 else (0, 10, 5))

@@ -119,7 +119,7 @@ def namespace(tmp_path: Path) -> Iterator[PennonNamespace]:
 
 
 def test_an_index_that_another_process_builds_is_listed_with_how_far_it_is(namespace: PennonNamespace) -> None:
-    database = namespace.house.database
+    database = namespace.services.database
     build = Build(namespace.find_table(("t",)).id, "", "ids", "id", "BTREE")
     assert database.write(lambda connection: index_builds.begin(connection, build))
     (index,) = namespace.list_table_indices(ln.ListTableIndicesRequest(id=["t"])).indexes
@@ -140,7 +140,7 @@ def test_an_index_whose_process_died_is_known_to_have_failed(
 ) -> None:
     build = Build(namespace.find_table(("t",)).id, "", "ids", "id", "BTREE")
     monkeypatch.setattr(index_builds, "now_millis", lambda: now_millis() - 2 * index_builds.SILENCE_MILLIS)
-    namespace.house.database.write(lambda connection: index_builds.begin(connection, build))
+    namespace.services.database.write(lambda connection: index_builds.begin(connection, build))
     monkeypatch.undo()
     with pytest.raises(ln.InvalidTableStateError, match="stopped while it was being built"):
         namespace.describe_table_index_stats(ln.DescribeTableIndexStatsRequest(id=["t"], index_name="ids"))

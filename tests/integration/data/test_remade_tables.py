@@ -42,21 +42,21 @@ def make(folder: Path) -> Any:
 
 def fill(namespace: PennonNamespace) -> None:
     """Record that the column was computed with the newest version."""
-    house, table = namespace.house, namespace.find_table(("t",))
-    dataset = house.datasets.at(table, "", None)
-    tag = house.ledger.manifest_tag(table, "", dataset.version)
+    services, table = namespace.services, namespace.find_table(("t",))
+    dataset = services.datasets.at(table, "", None)
+    tag = services.column_state_store.manifest_tag(table, "", dataset.version)
     for number, fragment in enumerate(dataset.get_fragments()):
         segment = Segment("f", 1, dataset.version, ((0, 5),))
         state = FragmentFill((segment,), ((5 * number, 5),), manifest=tag).encode()
         known = signature(fragment.metadata, COLUMN, OUTPUT)
         record = Fill(table.id, "key", known, "", fragment.fragment_id, dataset.version, state)
-        house.database.write(lambda connection, record=record: column_states.save(connection, record))  # type: ignore[misc]
+        services.database.write(lambda connection, record=record: column_states.save(connection, record))  # type: ignore[misc]
 
 
 def computed(namespace: PennonNamespace) -> int:
-    house, table = namespace.house, namespace.find_table(("t",))
-    dataset = house.datasets.at(table, "", None)
-    return summarise(dataset, house.ledger.read(dataset, table, "", COLUMN), COLUMN).computed
+    services, table = namespace.services, namespace.find_table(("t",))
+    dataset = services.datasets.at(table, "", None)
+    return summarise(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN).computed
 
 
 def test_records_hold_for_the_table_they_were_made_of(namespace: PennonNamespace, tmp_path: Path) -> None:

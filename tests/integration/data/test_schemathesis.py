@@ -14,7 +14,7 @@ from schemathesis import Config, GenerationMode, HookContext
 
 from pennon.server.operations.model import Operation
 from pennon.server.operations.table import OPERATIONS
-from tests.conftest import new_root, places_with
+from tests.conftest import new_root, storage_root_with
 from tests.integration.data.tables import STREAM, DataTable, rows, stream_of
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
@@ -213,8 +213,8 @@ def seed(http: RestClient) -> None:
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestClient]:
     """A server that these tests have for themselves: they drop whatever they hit."""
-    directory, places = tmp_path_factory.mktemp("schemathesis"), places_with(new_root(request), request)
-    with PennonProcess(directory, *places) as process, RestClient(process.url) as client:
+    directory, storage_root = tmp_path_factory.mktemp("schemathesis"), storage_root_with(new_root(request), request)
+    with PennonProcess(directory, *storage_root) as process, RestClient(process.url) as client:
         yield client
 
 

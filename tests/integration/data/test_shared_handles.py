@@ -41,7 +41,7 @@ def _update(namespace: PennonNamespace, number: int) -> None:
 
 def _reads(namespace: PennonNamespace, branch: str, version: int | None) -> dict[str, Callable[[], Any]]:
     """Return what Pennon calls on a dataset that it keeps open, and what pylance would have it borrow mutably."""
-    datasets, table = namespace.house.datasets, namespace.find_table(("t",))
+    datasets, table = namespace.services.datasets, namespace.find_table(("t",))
 
     def at() -> Any:
         return datasets.at(table, branch, version)
@@ -75,7 +75,7 @@ def _reads(namespace: PennonNamespace, branch: str, version: int | None) -> dict
 
 
 def _requests(namespace: PennonNamespace) -> dict[str, Callable[[], Any]]:
-    datasets, table = namespace.house.datasets, namespace.find_table(("t",))
+    datasets, table = namespace.services.datasets, namespace.find_table(("t",))
     newest = datasets.newest(table, "").version
     return {
         "update": lambda: _update(namespace, 7),

@@ -93,7 +93,7 @@ def test_two_processes_may_give_up_the_same_upload(tmp_path: Path, monkeypatch: 
     namespace.begin_upload(("t",), None)
     begun, both = uploads.begun_before, 2
     monkeypatch.setattr(uploads, "begun_before", lambda *when: begun(*when) * both)  # as both have read it
-    house, later = namespace.house, now_millis() + 1
-    house.uploads.sweep(later)
-    assert house.database.read(lambda connection: begun(connection, later)) == []
+    services, later = namespace.services, now_millis() + 1
+    services.uploads.sweep(later)
+    assert services.database.read(lambda connection: begun(connection, later)) == []
     namespace.close()

@@ -14,7 +14,7 @@ from pennon.catalog import jobs
 from pennon.client.columns import column_entries
 from pennon.jobs.auto_backfill import AutoBackfill
 from tests.integration.jobs.workshop import Clock
-from tests.integration.views.guards.house import ViewLake
+from tests.integration.views.guards.services import ViewLake
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
@@ -60,11 +60,18 @@ class Farm:
         settings: dict[str, Any] = {"auto_backfill_seconds": COOLDOWN, "auto_backfill_rows": THRESHOLD}
         self.lake = ViewLake(directory, database=database, **settings)
         self.clock = Clock()
-        house = self.lake.ns.house
-        self.queue, self._database = house.queue, house.database
+        services = self.lake.ns.services
+        self.queue, self._database = services.queue, services.database
         self.queue._now = self.clock  # the queue's own clock says when a job was submitted
         self._workers = [
-            AutoBackfill(house.settings, house.database, house.datasets, house.ledger, house.queue, self.clock)
+            AutoBackfill(
+                services.settings,
+                services.database,
+                services.datasets,
+                services.column_state_store,
+                services.queue,
+                self.clock,
+            )
             for _ in range(2)
         ]
 

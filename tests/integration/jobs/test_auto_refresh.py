@@ -16,7 +16,7 @@ from pennon.catalog.views import Watermark
 from pennon.jobs.auto_refresh import AutoRefresh
 from pennon.storage.layout import manifest_name
 from tests.integration.jobs.workshop import Clock
-from tests.integration.views.guards.house import ViewLake
+from tests.integration.views.guards.services import ViewLake
 
 COOLDOWN = 5.0
 ROWS = pa.table({"a": [4]})
@@ -27,15 +27,15 @@ class Scene:
 
     def __init__(self, directory: Path, database: str, **settings: Any) -> None:
         self.lake = ViewLake(directory, database=database, **{"auto_refresh_seconds": COOLDOWN, **settings})
-        self.house = self.lake.ns.house
+        self.services = self.lake.ns.services
         self.clock = Clock()
         self.workers = [self._worker(), self._worker()]
         self.lake("CreateTable", "t", data=pa.table({"a": [1, 2, 3]}))
 
     def _worker(self) -> AutoRefresh:
-        queue = self.house.queue
+        queue = self.services.queue
         queue._now = self.clock  # the queue's own clock says when a job was submitted
-        return AutoRefresh(self.house.settings, self.house.database, self.house.datasets, queue, self.clock)
+        return AutoRefresh(self.services.settings, self.services.database, self.services.datasets, queue, self.clock)
 
     def view(self, name: str, source: str = "t", **more: Any) -> str:
         """Make a view that is up to date."""
@@ -53,11 +53,11 @@ class Scene:
             mark = Watermark({found: self._version(found) for found in source_ids})
             assert views.advance(connection, view_id, view.watermark, mark, 1, 0)
 
-        self.house.database.write(work)
+        self.services.database.write(work)
 
     def _version(self, table_id: str) -> int:
         table = next(t for t in map(self.lake.ns.find_table, self._names()) if t.id == table_id)
-        return int(self.house.datasets.newest(table, "").version)
+        return int(self.services.datasets.newest(table, "").version)
 
     def _names(self) -> list[tuple[str, ...]]:
         return [(name,) for name in self.lake.tables()]
@@ -72,7 +72,7 @@ class Scene:
 
     def jobs(self) -> list[Job]:
         """Return all jobs, the newest first."""
-        found: list[Job] = self.house.database.read(lambda c: jobs.page(c, (), before=None, limit=100))
+        found: list[Job] = self.services.database.read(lambda c: jobs.page(c, (), before=None, limit=100))
         return found
 
     def end(self, state: str = "done") -> None:
@@ -80,11 +80,11 @@ class Scene:
         for job in self.jobs():
             if job.state not in ACTIVE:
                 continue
-            claimed = self.house.queue.claim("worker", 30)
+            claimed = self.services.queue.claim("worker", 30)
             assert claimed is not None
             if state == "done":
                 self.refresh(claimed.table_id)
-            self.house.queue.finish(claimed, state, counters={})
+            self.services.queue.finish(claimed, state, counters={})
 
     def commit(self, table: str = "t", count: int = 1) -> None:
         """Append rows, each in a commit of its own."""
@@ -177,7 +177,7 @@ def test_a_chain_of_views_settles(scene: Scene) -> None:
     scene.end()
     v1 = scene.lake.ns.find_table(("v1",))
     more = pa.table({"__source_row_id": pa.array([9], pa.int64()), "a": [4]})
-    scene.house.writer.change(v1, "", lambda _: "", lambda dataset: dataset.insert(more))  # as its refresh commits
+    scene.services.writer.change(v1, "", lambda _: "", lambda dataset: dataset.insert(more))  # as its refresh commits
     assert scene.tick(60) == ["v2"]
     scene.end()
     assert [scene.tick(60) for _ in range(3)] == [[], [], []]
@@ -211,11 +211,11 @@ def test_another_schedule_starts_anew(scene: Scene) -> None:
     view_id = scene.view("v", schedule="0 * * * *")
     scene.tick()
     change: dict[str, Any] = {"auto_refresh": False, "on_schema_change": "ignore_new"}
-    scene.house.database.write(lambda c: views.configure(c, view_id, schedule="30 * * * *", **change))
+    scene.services.database.write(lambda c: views.configure(c, view_id, schedule="30 * * * *", **change))
     assert scene.tick() == []
     assert scene.tick(16 * 60) == []
     assert scene.tick(2 * 60) == ["v"]
-    scene.house.database.write(lambda c: views.configure(c, view_id, schedule="", **change))
+    scene.services.database.write(lambda c: views.configure(c, view_id, schedule="", **change))
     scene.end()
     assert scene.tick(24 * 60 * 60) == []
 
@@ -224,10 +224,10 @@ def test_a_time_that_comes_while_a_refresh_runs_is_kept_for_later(scene: Scene) 
     scene.view("v", schedule="0 * * * *")
     scene.tick()
     assert scene.tick(3600) == ["v"]
-    running = scene.house.queue.claim("worker", 1e6)
+    running = scene.services.queue.claim("worker", 1e6)
     assert running is not None
     assert scene.tick(3600) == []
-    scene.house.queue.finish(running, "done", counters={})
+    scene.services.queue.finish(running, "done", counters={})
     assert scene.tick(1) == ["v"]
     assert scene.tick(3600) == []  # one waits already, and will see all there is
 
@@ -252,11 +252,11 @@ def test_a_time_comes_even_when_commits_never_end(scene: Scene) -> None:
     scene.tick()
     scene.commit()
     assert scene.tick(60) == ["v"]
-    running = scene.house.queue.claim("worker", 1e6)
+    running = scene.services.queue.claim("worker", 1e6)
     assert running is not None
     scene.commit()
     assert scene.tick(3600) == []  # its time has come, but one runs
-    scene.house.queue.finish(running, "done", counters={})
+    scene.services.queue.finish(running, "done", counters={})
     scene.commit()
     assert scene.tick() == ["v"]
     assert scene.jobs()[0].submitted_by == "schedule"

@@ -15,7 +15,7 @@ from pennon.catalog import open_database
 from pennon.catalog.jobs import FAILED
 from pennon.catalog.schema import migrate
 from pennon.core.settings import load_settings
-from pennon.jobs.worker_registry import Roster
+from pennon.jobs.worker_registry import WorkerRegistry
 from tests.chaos.spark_processes import is_running, javas_of
 from tests.integration.jobs.servers import LEASE, JobServer
 from tests.support.waiting import SECONDS, wait_until
@@ -28,8 +28,8 @@ def test_a_job_wakes_a_worker_that_would_rest_for_an_hour_also_after_trouble(sta
     hour = "3600"  # also between its signs of life, which would wake it too
     process = start_pennon("--workers", "1", "--worker-poll-seconds", hour, "--job-lease-seconds", hour)
     with closing(JobServer(process)) as server:
-        roster = Roster(server.database, LEASE)
-        before = wait_until(roster.alive, "the worker signed on")
+        worker_registry = WorkerRegistry(server.database, LEASE)
+        before = wait_until(worker_registry.alive, "the worker signed on")
         server.database.write(lambda connection: connection.run("ALTER TABLE jobs RENAME TO lost"))
         wait_until(lambda: "cannot look for jobs" in process.stderr, "the worker noticed")
         server.database.write(lambda connection: connection.run("ALTER TABLE lost RENAME TO jobs"))
@@ -40,7 +40,7 @@ def test_a_job_wakes_a_worker_that_would_rest_for_an_hour_also_after_trouble(sta
             return found is not None and found.state == FAILED  # for it names no function
 
         wait_until(ended, "the job was taken")
-        assert [worker.id for worker in roster.alive()] == [worker.id for worker in before]
+        assert [worker.id for worker in worker_registry.alive()] == [worker.id for worker in before]
 
 
 @pytest.mark.parametrize(("command", "ending"), [("serve", signal.SIGTERM), ("worker", signal.SIGINT)])
@@ -60,7 +60,7 @@ def test_a_worker_can_be_stopped_while_it_starts_spark(
     try:
         javas = wait_until(lambda: javas_of(running.pid), "Java was started")
         with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
-            assert len(Roster(database, 3600).alive()) == 1  # also beside a server that was not asked for one
+            assert len(WorkerRegistry(database, 3600).alive()) == 1  # also beside a server that was not asked for one
         running.send_signal(ending)
         _, said = running.communicate(timeout=SECONDS)
     finally:
@@ -68,4 +68,4 @@ def test_a_worker_can_be_stopped_while_it_starts_spark(
     assert (running.returncode, "Traceback" in said) == (0, False)
     wait_until(lambda: not any(map(is_running, javas)), "Java ended")
     with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
-        assert Roster(database, 3600).alive() == []  # who is killed does not sign off
+        assert WorkerRegistry(database, 3600).alive() == []  # who is killed does not sign off

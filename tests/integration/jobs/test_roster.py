@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pennon import __version__
-from pennon.jobs.worker_registry import Roster
+from pennon.jobs.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from tests.integration.jobs.workshop import Workshop
@@ -15,27 +15,27 @@ LEASE = 10.0
 
 
 def test_a_worker_is_known_from_its_first_day_to_its_last(workshop: Workshop) -> None:
-    roster = Roster(workshop.database, LEASE, clock=workshop.clock)
-    worker = roster.register(slots=2)
-    assert roster.alive() == [worker]
+    worker_registry = WorkerRegistry(workshop.database, LEASE, clock=workshop.clock)
+    worker = worker_registry.register(slots=2)
+    assert worker_registry.alive() == [worker]
     assert (worker.pid, worker.version, worker.slots, worker.busy) == (os.getpid(), __version__, 2, 0)
     workshop.clock.advance(5)
-    roster.heartbeat(worker, busy=1)
-    (alive,) = roster.alive()
+    worker_registry.heartbeat(worker, busy=1)
+    (alive,) = worker_registry.alive()
     assert (alive.busy, alive.heartbeat_at, alive.started_at) == (1, workshop.clock(), worker.started_at)
-    roster.leave(worker)
-    assert roster.alive() == []
+    worker_registry.leave(worker)
+    assert worker_registry.alive() == []
 
 
 def test_who_is_silent_is_dead_and_forgotten_but_may_come_back(workshop: Workshop) -> None:
-    roster = Roster(workshop.database, LEASE, clock=workshop.clock)
-    silent, heard = roster.register(), roster.register()
+    worker_registry = WorkerRegistry(workshop.database, LEASE, clock=workshop.clock)
+    silent, heard = worker_registry.register(), worker_registry.register()
     workshop.clock.advance(3 * LEASE)
-    assert len(roster.alive()) == 2
+    assert len(worker_registry.alive()) == 2
     workshop.clock.advance(1)
-    roster.heartbeat(heard, busy=0)
-    assert [worker.id for worker in roster.alive()] == [heard.id]
-    roster.sweep()
+    worker_registry.heartbeat(heard, busy=0)
+    assert [worker.id for worker in worker_registry.alive()] == [heard.id]
+    worker_registry.sweep()
     assert workshop.database.read(lambda connection: connection.all("SELECT id FROM workers")) == [(heard.id,)]
-    roster.heartbeat(silent, busy=0)
-    assert {worker.id for worker in roster.alive()} == {silent.id, heard.id}
+    worker_registry.heartbeat(silent, busy=0)
+    assert {worker.id for worker in worker_registry.alive()} == {silent.id, heard.id}

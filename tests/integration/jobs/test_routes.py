@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.core.caller import Role
-from pennon.jobs.worker_registry import Roster
+from pennon.jobs.worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
@@ -71,15 +71,15 @@ class TestDescribing:
         assert ask(embedded.http, "describe", job)["job_state"] == wire
 
     def test_a_job_that_waits_says_for_what(self, embedded: JobServer) -> None:
-        roster = Roster(embedded.database, 30)
-        worker = roster.register(slots=1)
+        worker_registry = WorkerRegistry(embedded.database, 30)
+        worker = worker_registry.register(slots=1)
         table = embedded.new_table()
         first = embedded.submit(table)
         assert ask(embedded.http, "describe", first)["waiting_for"] == "a free worker"
         embedded.hold(first)
         second = embedded.submit(table)
         assert ask(embedded.http, "describe", second)["waiting_for"] == "another job of this column"
-        roster.leave(worker)
+        worker_registry.leave(worker)
         assert "pennon worker" in ask(embedded.http, "describe", second)["waiting_for"]
 
     @pytest.mark.parametrize("job_id", ["01a1df6bc0e28571e218b67bc93caf1c", "x", "\0", "../..", "é" * 200])

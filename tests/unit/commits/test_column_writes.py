@@ -16,7 +16,7 @@ from pennon.commits.column_writes import ColumnWrite
 from pennon.commits.manifest import parse_manifest
 from pennon.commits.staging import column_write_of
 from pennon.storage.layout import manifest_name
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 
 Work = Callable[[lance.LanceDataset], Any]
 
@@ -66,7 +66,7 @@ def test_columns_written_in_place_are_found(tmp_path: Path, work: Work, expected
     newest = lance.dataset(path).version
     contents = [(path / "_versions" / manifest_name(number, "V2")).read_bytes() for number in (newest - 1, newest)]
     before, after = (parse_manifest(content) for content in contents)
-    found = column_write_of(LocalFolder(str(path)), "", contents[1], after, before)
+    found = column_write_of(LocalFileIO(str(path)), "", contents[1], after, before)
     if found is not None:
         found = ColumnWrite.decode(found.version, found.encode())
         assert found.version == newest
@@ -82,7 +82,7 @@ def test_a_commit_that_cannot_be_compared_may_have_written_anything(tmp_path: Pa
     found = []
     for number in (1, 2, 3):
         content = (path / "_versions" / manifest_name(number, "V2")).read_bytes()
-        found.append(column_write_of(LocalFolder(str(path)), "", content, parse_manifest(content), None))
+        found.append(column_write_of(LocalFileIO(str(path)), "", content, parse_manifest(content), None))
     assert found == [None, ColumnWrite.unknown(2), None]
     assert ColumnWrite.decode(2, ColumnWrite.unknown(2).encode()) == ColumnWrite.unknown(2)
 

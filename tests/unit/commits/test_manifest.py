@@ -47,8 +47,8 @@ class TestRealManifests:
             files = {file.path: fragment.fragment_id for fragment in fragments for file in fragment.data_files()}
             assert manifest.data_files == files
             assert manifest.reader_flags & ~READABLE_FLAGS == 0
-            stamp = next(found["timestamp"] for found in opened.versions() if found["version"] == version)
-            assert abs(manifest.timestamp_millis - stamp.timestamp() * 1000) < 1000 * 60 * 60 * 24
+            change_token = next(found["timestamp"] for found in opened.versions() if found["version"] == version)
+            assert abs(manifest.timestamp_millis - change_token.timestamp() * 1000) < 1000 * 60 * 60 * 24
 
     def test_what_was_done_is_told(self, dataset: lance.LanceDataset) -> None:
         expected = ["overwrite", "append", "delete", "update", "merge", "create_index", "update_config", "overwrite"]

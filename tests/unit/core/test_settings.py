@@ -118,7 +118,7 @@ class TestErrors:
             read_config(config.parent)
 
 
-class TestPlaces:
+class TestStorageRoot:
     def test_the_catalog_and_the_tables_are_in_the_folder(self, tmp_path: Path) -> None:
         settings = load_settings(directory=tmp_path)
         assert settings.root_url == str(tmp_path)

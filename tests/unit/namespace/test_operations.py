@@ -10,7 +10,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
 from pennon.core.caller import Caller, Grant, Principal, Role, current_caller, set_caller
 from pennon.core.identifiers import common_namespace
-from pennon.namespace.operations import namespace_id, object_id, parse_choice, request_as, require_free_hand, table_id
+from pennon.namespace.operations import namespace_id, object_id, parse_choice, request_as, require_unscoped, table_id
 
 CHOICES = ("create", "exist_ok", "overwrite")
 
@@ -90,10 +90,10 @@ class TestCallers:
         set_caller(Caller(Principal("ada", (grant,))))
         try:
             if free:
-                require_free_hand()
+                require_unscoped()
             else:
                 with pytest.raises(PermissionDeniedError):
-                    require_free_hand()
+                    require_unscoped()
         finally:
             set_caller(before)
 

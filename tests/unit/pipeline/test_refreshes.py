@@ -17,7 +17,7 @@ from pennon.pipeline.refresh.counts import pack_ids, unpack_ids
 from pennon.pipeline.refresh.fragments import MisfitError, fit
 from pennon.pipeline.refresh.run_signals import Notices, StoppedError
 from pennon.pipeline.refresh.work_split import Picked, changed_items, picked, share
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 from pennon.views.refresh.changes import compare
 
 
@@ -48,7 +48,7 @@ def test_all_rows_that_changed_are_read_once(tmp_path: Path, appends: int) -> No
         lance.write_dataset(pa.table({"id": range(2000 + 4 * number, 2004 + 4 * number)}), place, mode="append")
     lance.dataset(place).delete("id = 1010 or id = 2001")
     new = lance.dataset(place)
-    changes = compare(old, new, ["id"], LocalFolder(place))
+    changes = compare(old, new, ["id"], LocalFileIO(place))
     items = changed_items(new, changes, 30)
     found: dict[bool, list[int]] = {True: [], False: []}
     for item in items:
@@ -73,7 +73,7 @@ def test_ids_travel_as_text() -> None:
 
 def test_notices_tell_progress_failures_and_the_wish_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_signals, "_SECONDS", 0)
-    folder = LocalFolder(str(tmp_path))
+    folder = LocalFileIO(str(tmp_path))
     driver, others = Notices(folder, "run-1"), Notices(folder, "run-10")
     task = Notices(folder, "run-1")
     driver.begin()

@@ -7,8 +7,8 @@ import base64
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from pennon.storage.object_store import RemoteFolder, split_options
-from pennon.storage.root import Places
+from pennon.storage.object_store import ObjectStoreFileIO, split_options
+from pennon.storage.root import StorageRoot
 
 KEY = base64.b64encode(b"secret").decode()
 SERVICE_ACCOUNT = '{"private_key": "x", "private_key_id": "", "client_email": "", "disable_oauth": true}'
@@ -49,10 +49,10 @@ def test_options_of_the_connection_are_told_apart_and_those_of_lance_alone_left_
     ],
 )
 def test_a_root_on_another_cloud_is_opened(root: str, options: dict[str, str]) -> None:
-    places = Places(root, options)
-    assert places.check_location("shop/teas.lance") == f"{root}/shop/teas.lance"
-    opened = places.folder(f"{root}/teas.lance")
-    assert isinstance(opened, RemoteFolder)
+    storage_root = StorageRoot(root, options)
+    assert storage_root.check_location("shop/teas.lance") == f"{root}/shop/teas.lance"
+    opened = storage_root.folder(f"{root}/teas.lance")
+    assert isinstance(opened, ObjectStoreFileIO)
     assert (opened.location, opened.store_path) == (f"{root}/teas.lance", "lake/teas.lance")
 
 
@@ -67,6 +67,6 @@ def test_a_root_on_another_cloud_is_opened(root: str, options: dict[str, str]) -
 )
 def test_what_is_wrong_with_the_settings_of_a_root_is_one_line(root: str, options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        Places(root, options)
+        StorageRoot(root, options)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

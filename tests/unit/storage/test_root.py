@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
-from pennon.storage.root import Places
+from pennon.storage.root import StorageRoot
 
 ID = "0123456789abcdef0123456789abcdef"
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def storage_root(tmp_path: Path) -> StorageRoot:
     (tmp_path / "root").mkdir()
-    return Places(str(tmp_path / "root"), {})
+    return StorageRoot(str(tmp_path / "root"), {})
 
 
 class TestNewTables:
     @pytest.mark.parametrize("name", ["t", "a.b", "A-1_b", ".hidden", "x" * 200])
-    def test_a_plain_root_table_is_where_lancedb_looks_for_it(self, places: Places, name: str) -> None:
-        location = places.new_location((name,), ID)
-        assert location == f"{places.root_location}/{name}.lance"
-        assert places.is_root_table((name,), location)
-        assert places.is_shown_by_root(location)
-        assert places.is_generated(location)
+    def test_a_plain_root_table_is_where_lancedb_looks_for_it(self, storage_root: StorageRoot, name: str) -> None:
+        location = storage_root.new_location((name,), ID)
+        assert location == f"{storage_root.root_location}/{name}.lance"
+        assert storage_root.is_root_table((name,), location)
+        assert storage_root.is_shown_by_root(location)
+        assert storage_root.is_generated(location)
 
     @pytest.mark.parametrize(
         ("identifier", "readable"),
@@ -41,44 +41,44 @@ class TestNewTables:
         ],
     )
     def test_any_other_has_a_folder_of_its_incarnation(
-        self, places: Places, identifier: tuple[str, ...], readable: str
+        self, storage_root: StorageRoot, identifier: tuple[str, ...], readable: str
     ) -> None:
-        location = places.new_location(identifier, ID)
-        name = location.removeprefix(f"{places.root_location}/")
+        location = storage_root.new_location(identifier, ID)
+        name = location.removeprefix(f"{storage_root.root_location}/")
         assert name == f"{ID[-12:]}_{readable}"
         assert "/" not in name
         assert len(name) < 255
         assert name.isascii()
-        assert not places.is_root_table(identifier, location)
-        assert places.is_generated(location)
+        assert not storage_root.is_root_table(identifier, location)
+        assert storage_root.is_generated(location)
 
     @pytest.mark.parametrize("name", ["t", "sub/t.lance", "", "0123456789a_t", "0123456789AB_t", "x.lance/y"])
-    def test_other_places_are_not_of_its_making(self, places: Places, name: str) -> None:
-        assert not places.is_generated(f"{places.root_location}/{name}")
-        assert not places.is_generated(f"{places.root_location}-other/t.lance")
+    def test_other_places_are_not_of_its_making(self, storage_root: StorageRoot, name: str) -> None:
+        assert not storage_root.is_generated(f"{storage_root.root_location}/{name}")
+        assert not storage_root.is_generated(f"{storage_root.root_location}-other/t.lance")
 
     def test_the_root_may_be_a_uri(self, tmp_path: Path) -> None:
-        assert Places(f"file://{tmp_path}/my%20root", {}).root_location == f"{tmp_path}/my root"
-        assert Places("s3://bucket/prefix/", {"region": "eu"}).root_location == "s3://bucket/prefix"
+        assert StorageRoot(f"file://{tmp_path}/my%20root", {}).root_location == f"{tmp_path}/my root"
+        assert StorageRoot("s3://bucket/prefix/", {"region": "eu"}).root_location == "s3://bucket/prefix"
 
     def test_storage_of_another_kind_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="'ftp'"):
-            Places("ftp://host/path", {})
+            StorageRoot("ftp://host/path", {})
         with pytest.raises(InvalidInputError, match="no bucket"):
-            Places("s3://", {})
+            StorageRoot("s3://", {})
 
 
 class TestLocations:
-    def test_a_location_inside_the_root_may_be_written_in_several_ways(self, places: Places) -> None:
-        expected = f"{places.root_location}/a b/t"
-        for location in ("a b/t", "a b/t/", f"{expected}/", f"file://{places.root_location}/a%20b/t", "a b//t"):
-            assert places.check_location(location) == expected
+    def test_a_location_inside_the_root_may_be_written_in_several_ways(self, storage_root: StorageRoot) -> None:
+        expected = f"{storage_root.root_location}/a b/t"
+        for location in ("a b/t", "a b/t/", f"{expected}/", f"file://{storage_root.root_location}/a%20b/t", "a b//t"):
+            assert storage_root.check_location(location) == expected
 
     def test_locations_on_an_object_store_are_compared_as_they_are(self) -> None:
-        places = Places("s3://bucket/prefix", {}, allowed_locations=["s3://other/allowed"])
-        assert places.check_location("t") == "s3://bucket/prefix/t"
-        assert places.check_location("s3://bucket/prefix//deep/t/") == "s3://bucket/prefix/deep/t"
-        assert places.check_location("s3://other/allowed/t") == "s3://other/allowed/t"
+        storage_root = StorageRoot("s3://bucket/prefix", {}, allowed_locations=["s3://other/allowed"])
+        assert storage_root.check_location("t") == "s3://bucket/prefix/t"
+        assert storage_root.check_location("s3://bucket/prefix//deep/t/") == "s3://bucket/prefix/deep/t"
+        assert storage_root.check_location("s3://other/allowed/t") == "s3://other/allowed/t"
         for location in (
             "s3://bucket/prefix",
             "s3://bucket/prefixed/t",
@@ -88,53 +88,53 @@ class TestLocations:
             "gs://b/t",
         ):
             with pytest.raises(InvalidInputError):
-                places.check_location(location)
+                storage_root.check_location(location)
         with pytest.raises(InvalidInputError):
-            places.check_location("s3://bucket/prefix/../t")
+            storage_root.check_location("s3://bucket/prefix/../t")
 
     @pytest.mark.parametrize("more", ["#x", "?x", "%23", "%2e", "\t", "\n", "\x7f", " ", " /x", "/ x", "\\x"])
     def test_no_location_on_an_object_store_means_another(self, more: str) -> None:
-        places = Places("s3://bucket/prefix", {}, allowed_locations=["s3://other"])
+        storage_root = StorageRoot("s3://bucket/prefix", {}, allowed_locations=["s3://other"])
         for location in (f"t{more}", f"s3://bucket/prefix/t{more}", f"s3://other/t{more}"):
             with pytest.raises(InvalidInputError, match="object store"):
-                places.check_location(location)
+                storage_root.check_location(location)
         with pytest.raises(InvalidInputError, match="object store"):
-            Places(f"s3://bucket/t{more}", {})
+            StorageRoot(f"s3://bucket/t{more}", {})
 
     @given(st.text(st.characters(codec="utf-8"), max_size=30))
     @settings(max_examples=300, deadline=None)
     def test_no_text_leads_out_of_the_root(self, tmp_path_factory: pytest.TempPathFactory, location: str) -> None:
         root = tmp_path_factory.getbasetemp() / "places"
-        places = Places(str(root), {})
+        storage_root = StorageRoot(str(root), {})
         for text in (location, f"/{location}", f"file:///{location}", f"x/{location}", f"{root}/{location}"):
             try:
-                address = places.check_location(text)
+                address = storage_root.check_location(text)
             except InvalidInputError:
                 continue
             inside = os.path.normpath(address)
             assert inside.startswith(f"{root}/")
             assert address == inside
 
-    def test_a_link_is_followed_to_its_end(self, places: Places, tmp_path: Path) -> None:
-        root = Path(places.root_location)
+    def test_a_link_is_followed_to_its_end(self, storage_root: StorageRoot, tmp_path: Path) -> None:
+        root = Path(storage_root.root_location)
         (root / "real").mkdir()
         (root / "link").symlink_to("real")
         (root / "out").symlink_to(tmp_path)
         (root / "loop").symlink_to("loop")
-        assert places.check_location("link/t") == f"{root}/real/t"
+        assert storage_root.check_location("link/t") == f"{root}/real/t"
         with pytest.raises(InvalidInputError, match="link"):
-            places.check_location("out/t")
+            storage_root.check_location("out/t")
         for location in ("loop", "loop/t"):
             try:
-                assert places.check_location(location).startswith(f"{root}/loop")
+                assert storage_root.check_location(location).startswith(f"{root}/loop")
             except InvalidInputError:
                 continue
 
     def test_a_root_that_is_a_link_is_a_root(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "root").symlink_to("real")
-        places = Places(str(tmp_path / "root"), {})
-        assert places.check_location("t") == str(tmp_path / "root" / "t")
+        storage_root = StorageRoot(str(tmp_path / "root"), {})
+        assert storage_root.check_location("t") == str(tmp_path / "root" / "t")
 
 
 class TestOptions:
@@ -176,17 +176,17 @@ class TestOptions:
             "authorization": "x",
             "headers.authorization": "x",
         }
-        places = Places("/root", plain | secret)
+        storage_root = StorageRoot("/root", plain | secret)
         for vend in (None, True, False):
-            assert places.client_options(vend=vend) == plain
+            assert storage_root.client_options(vend=vend) == plain
 
     def test_they_are_handed_out_where_the_settings_say_so(self) -> None:
         options = {"aws_region": "eu", "aws_secret_access_key": "x"}
-        places = Places("/root", options, vend_credentials=True)
-        assert places.client_options(vend=None) == options
-        assert places.client_options(vend=True) == options
-        assert places.client_options(vend=False) == {"aws_region": "eu"}
+        storage_root = StorageRoot("/root", options, vend_credentials=True)
+        assert storage_root.client_options(vend=None) == options
+        assert storage_root.client_options(vend=True) == options
+        assert storage_root.client_options(vend=False) == {"aws_region": "eu"}
 
     def test_no_options_are_none(self) -> None:
-        assert Places("/root", {}).client_options(vend=None) is None
-        assert Places("/root", {"password": "x"}).client_options(vend=None) is None
+        assert StorageRoot("/root", {}).client_options(vend=None) is None
+        assert StorageRoot("/root", {"password": "x"}).client_options(vend=None) is None

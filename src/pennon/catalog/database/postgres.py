@@ -18,7 +18,13 @@ from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 from psycopg import errors as pg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from pennon.catalog.database.protocol import Connection, Row, StillReferencedError, UnclearOutcomeError, log_failure
+from pennon.catalog.database.protocol import (
+    CommitOutcomeUnknownError,
+    Connection,
+    Row,
+    StillReferencedError,
+    log_failure,
+)
 
 Result = TypeVar("Result")
 
@@ -189,13 +195,13 @@ class PostgresDatabase:
                 _pause(attempt, error)
         raise AssertionError("unreachable")
 
-    def stamp(self) -> Hashable:
+    def change_token(self) -> Hashable:
         return None
 
-    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
         return self.read(lambda connection: find(connection, *key))
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         pass  # every look-up asks the server
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
@@ -207,7 +213,9 @@ class PostgresDatabase:
                     worked = True
             except _ConnectionLostError as error:
                 if worked:
-                    raise UnclearOutcomeError("The catalog went away; what was asked for may have happened.") from error
+                    raise CommitOutcomeUnknownError(
+                        "The catalog went away; what was asked for may have happened."
+                    ) from error
                 _pause(attempt, error)
             except _TRANSIENT as error:
                 _pause(attempt, error)

@@ -21,7 +21,7 @@ class StillReferencedError(Exception):
     """A row cannot go because others refer to it, or cannot come because what it refers to is gone."""
 
 
-class UnclearOutcomeError(ServiceUnavailableError):
+class CommitOutcomeUnknownError(ServiceUnavailableError):
     """The connection was lost while a transaction was made durable: nobody knows whether it was."""
 
 
@@ -62,13 +62,13 @@ class Database(Protocol):
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run work that only reads; each of its statements sees all that was committed before it."""
 
-    def stamp(self) -> Hashable:
+    def change_token(self) -> Hashable:
         """Return what differs from before once anything was written; none where telling that is not cheap."""
 
-    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
+    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
         """Return ``find(connection, *key)``, as of now; asking again costs less while nothing was written."""
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Let look-ups be as of now; once this was called, they may be as of the last call of it.
 
         Whoever answers requests calls it for each: what one is told must not be older than the request itself.
@@ -77,7 +77,7 @@ class Database(Protocol):
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run work in one transaction and return when it is durable; an exception undoes it.
 
-        But for ``UnclearOutcomeError``: whoever hears that looks at what is there before doing the work again.
+        But for ``CommitOutcomeUnknownError``: whoever hears that looks at what is there before doing the work again.
         """
 
     def defer(self, work: Callable[[Connection], object]) -> None:
@@ -99,10 +99,10 @@ class Database(Protocol):
         """Give back all connections."""
 
 
-def write_note(database: Database, note: Callable[[Connection], Result]) -> Result:
+def write_transaction(database: Database, note: Callable[[Connection], Result]) -> Result:
     """Write down what was done already, and may stand there twice: no lost connection makes that a failure."""
     for _ in range(_NOTE_ATTEMPTS):
-        with suppress(UnclearOutcomeError):
+        with suppress(CommitOutcomeUnknownError):
             return database.write(note)
     return database.write(note)
 

@@ -174,7 +174,7 @@ class SqliteDatabase:
         finally:
             self._idle.append(connection)
 
-    def stamp(self) -> Hashable:
+    def change_token(self) -> Hashable:
         if threading.get_ident() != self._home:
             return None
         # SQLite counts what other connections committed, and a reader commits nothing: an unchanged count means that
@@ -184,8 +184,8 @@ class SqliteDatabase:
             self._looked = self._looks_again
         return self._version
 
-    def look_up(self, find: Callable[..., Result], *key: Hashable) -> Result:
-        version = self.stamp()
+    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
+        version = self.change_token()
         if version is None:
             return self.read(lambda connection: find(connection, *key))
         if version != self._seen_at or len(self._seen) >= _MOST_SEEN:
@@ -196,7 +196,7 @@ class SqliteDatabase:
             known = self._seen[find, key] = find(self._own, *key)
         return known  # type: ignore[no-any-return]
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         self._looks_again = True
         self._looked = False
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 FOLDER = "_checkpoints"
 OFFSET = "_offset"
@@ -49,7 +49,7 @@ class Part:
 class Checkpoints:
     """The folder of checkpoints of one function of one column."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
+    def __init__(self, folder: FileIO, path: str) -> None:
         self._folder = folder
         self._path = path
 

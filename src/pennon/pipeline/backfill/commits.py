@@ -185,7 +185,7 @@ class FillCommitter:
     ) -> None:
         """Save what is known of a column once a file is in its place."""
         sign = signature_after(metadata, column, output, file)
-        tag = self._tools.ledger.manifest_tag(self._table, self._branch, version)
+        tag = self._tools.column_state_store.manifest_tag(self._table, self._branch, version)
         state = replace(fill, inputs=input_signature_after(metadata, column, file), manifest=tag).encode()
         record = Fill(self._table.id, output.key, sign, self._branch, metadata.id, version, state)
         column_states.save(connection, record)
@@ -220,14 +220,14 @@ class FillCommitter:
         """Remove the files of fragments that changed meanwhile, unless they are those of another worker by now."""
         self._tools.queue.check_held(self._lease.job)
         used = {receipt["file"]["path"] for _, receipt in kept}
-        folder = self._tools.places.folder(self._table.location)
+        folder = self._tools.storage_root.folder(self._table.location)
         home = branch_folder(self._branch)
         for _, receipt in finished:
             if receipt["file"]["path"] not in used:
                 folder.remove(f"{home}data/{receipt['file']['path']}")
 
     def _states_of(self, dataset: Any, column: FeatureColumn) -> dict[int, FragmentState]:
-        states = self._tools.ledger.read(dataset, self._table, self._branch, column)
+        states = self._tools.column_state_store.read(dataset, self._table, self._branch, column)
         return {state.fragment_id: state for state in states}
 
     def _other_columns(self, dataset: Any) -> list[FeatureColumn]:

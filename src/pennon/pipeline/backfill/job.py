@@ -58,7 +58,7 @@ class Backfill:
     def run(self) -> dict[str, Any]:
         """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
         table = self._table()
-        self._pins = JobPins(self._tools.places.folder(table.location), self._job)
+        self._pins = JobPins(self._tools.storage_root.folder(table.location), self._job)
         try:
             result = self._run(table)
         except LeaseLostError:
@@ -112,8 +112,8 @@ class Backfill:
         spec = self._spec if is_own else {}
         dataset = self._open_pinned(table, pinned)
         column = find_feature_column(dataset, path)
-        states = self._tools.ledger.read(dataset, table, self._job.branch, column)
-        self._tools.ledger.confirm(dataset, table, self._job.branch, column, states)
+        states = self._tools.column_state_store.read(dataset, table, self._job.branch, column)
+        self._tools.column_state_store.confirm(dataset, table, self._job.branch, column, states)
         if pinned is not None:  # names rows; what is known of them is in the newest version
             states = known_to(self._tools.datasets.at(table, self._job.branch, pinned), dataset, states, column)
         mode = Mode(spec.get("mode", Mode.DEFAULT))
@@ -127,9 +127,9 @@ class Backfill:
             most_fragments=spec.get("num_frags"),
         )
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
-        checkpoints = Checkpoints(self._tools.places.folder(table.location), where)
+        checkpoints = Checkpoints(self._tools.storage_root.folder(table.location), where)
         open_committer = partial(FillCommitter, self._tools, self._lease, table, column, dataset, states)
-        options = self._tools.places.options
+        options = self._tools.storage_root.options
         source = Snapshot(table.location, options, self._job.branch, dataset.version, bases_of(dataset))
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
@@ -175,7 +175,7 @@ class Backfill:
         targets = tuple(Target(output.path, output.root, output.struct_field) for output in column.outputs)
         function = None
         if column.reference is not None:
-            function = read_function(self._tools.places.folder(table.location), column.reference)
+            function = read_function(self._tools.storage_root.folder(table.location), column.reference)
         return Work(column.inputs, targets, function, column.expression)
 
     def _sizes(self) -> Sizes:
@@ -183,7 +183,7 @@ class Backfill:
         fixed = spec.get("checkpoint_size")
         interval = spec.get("batch_checkpoint_flush_interval_seconds")
         settings = self._tools.settings
-        near = self._tools.places.root.probes_are_cheap
+        near = self._tools.storage_root.root.is_local
         return Sizes(
             batch_rows=settings.backfill_batch_rows,
             batch_bytes=settings.backfill_batch_bytes,
@@ -267,7 +267,9 @@ class Backfill:
     def _result(self, table: Table) -> dict[str, Any]:
         dataset = self._tools.datasets.at(table, self._job.branch, None)
         column = find_feature_column(dataset, self._spec["column"])
-        state = summarise(dataset, self._tools.ledger.read(dataset, table, self._job.branch, column), column)
+        state = summarise(
+            dataset, self._tools.column_state_store.read(dataset, table, self._job.branch, column), column
+        )
         counters = self._lease.counters
         self._lease.counters["rows_skipped"] = max(state.rows - int(counters.get("rows_planned", 0)), 0)
         return {

@@ -51,9 +51,9 @@ class FillTask:
         """Fill the fragments of one group; a failure of the function is told, not raised: Spark would try it again."""
         from pennon.pipeline.backfill.checkpoints import Checkpoints
         from pennon.pipeline.computation import failure_of
-        from pennon.storage.root import open_folder
+        from pennon.storage.root import open_file_io
 
-        checkpoints = Checkpoints(open_folder(self.source.location, self.source.options), self.checkpoint_path)
+        checkpoints = Checkpoints(open_file_io(self.source.location, self.source.options), self.checkpoint_path)
         try:
             self._fill(number, checkpoints)
         except Exception as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pennon.core.caller import EVERYTHING
+from pennon.core.caller import ANONYMOUS_ADMIN
 from pennon.core.identifiers import ROOT
 from pennon.pipeline.cluster.driver import task_count, tenant_of
 from pennon.pipeline.cluster.tasks import run_tasks
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ROUNDS = 40
 _LOOK_SECONDS = 0.05
 #: The tenant whose Python workers are started: where there are no keys and no namespaces, the only one.
-_USUAL = Shipped(None, {}, tenant=tenant_of(ROOT, EVERYTHING.name))
+_USUAL = Shipped(None, {}, tenant=tenant_of(ROOT, ANONYMOUS_ADMIN.name))
 
 
 def warm_up(session: Session, is_wanted: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ class Bucket:
         self._count = count
         self._keys: list[Any] = []
         #: Where each value is among the keys, by how it is written; those of other buckets are not.
-        self._places: dict[str, int] = {}
+        self._storage_root: dict[str, int] = {}
         self._parts: list[tuple[NDArray[np.int32], NDArray[Any]]] = []
 
     def add(self, keys: pa.Array, ids: NDArray[Any]) -> None:
@@ -49,7 +49,7 @@ class Bucket:
         text = repr(key)
         if zlib.crc32(text.encode()) % self._count != self._number:
             return -1
-        place = self._places.setdefault(text, len(self._keys))
+        place = self._storage_root.setdefault(text, len(self._keys))
         if place == len(self._keys):
             self._keys.append(key)
         return place

@@ -51,8 +51,8 @@ class PastRows:
         return self._early.result() if dataset.version == self._dataset.version else self._locate(dataset)
 
     def _locate(self, dataset: Any) -> list[Found]:
-        folder = self._tools.places.folder(self._plan.table.location)
-        return list(locate(dataset, self._plan.changes.past, folder, self._tools.places.options))
+        folder = self._tools.storage_root.folder(self._plan.table.location)
+        return list(locate(dataset, self._plan.changes.past, folder, self._tools.storage_root.options))
 
 
 class ViewCommitter:
@@ -115,7 +115,7 @@ class ViewCommitter:
             gone = [fragment.fragment_id for fragment in dataset.get_fragments()]
             self._all_removed = dataset.count_rows()
         else:
-            for fragment_id, offsets in self._places(dataset):
+            for fragment_id, offsets in self._storage_root(dataset):
                 left = dataset.get_fragment(fragment_id).delete_rows(offsets.tolist())
                 if left is None:
                     gone.append(fragment_id)
@@ -129,7 +129,7 @@ class ViewCommitter:
             removed_fragment_ids=gone, updated_fragments=updated, new_fragments=fragments
         )
 
-    def _places(self, dataset: Any) -> list[tuple[int, Ids]]:
+    def _storage_root(self, dataset: Any) -> list[tuple[int, Ids]]:
         """Return where the view's rows are that come from rows of the source which are gone or others now."""
         found = self._past.find(dataset) if self._past is not None else []
         self._removed = np.concatenate([np.empty(0, dtype=np.int64), *(sources for _, _, sources in found)])

@@ -72,7 +72,7 @@ class Computation:
         self._plan = plan
         self._spec = spec
         self._run = run
-        self._folder = self._tools.places.folder(plan.table.location)
+        self._folder = self._tools.storage_root.folder(plan.table.location)
         self._view: Any = self._tools.datasets.at(plan.table, "", None)
         self._contents = {reference: read_function(self._folder, reference) for reference in self._references()}
 
@@ -212,7 +212,7 @@ class Computation:
         return start_statement(
             session,
             self._plan,
-            self._tools.places.options,
+            self._tools.storage_root.options,
             lambda names: WriteRows(target, names, run, most_rows, known),
             self._lease.job.id,
         )
@@ -287,11 +287,11 @@ class Computation:
 
     def _source(self) -> Snapshot:
         read = self._plan.reads[0]
-        options = self._tools.places.options
+        options = self._tools.storage_root.options
         return Snapshot(read.table.location, options, "", read.dataset.version, bases_of(read.dataset))
 
     def _target(self) -> Snapshot:
-        return Snapshot(self._plan.table.location, self._tools.places.options, "", self._view.version)
+        return Snapshot(self._plan.table.location, self._tools.storage_root.options, "", self._view.version)
 
     def _sizes(self) -> Sizes:
         settings = self._tools.settings

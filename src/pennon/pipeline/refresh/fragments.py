@@ -14,7 +14,7 @@ from pennon.tables.data_files import DataFileWriter, WrittenFile
 from pennon.views.model.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
     from pennon.tables.snapshots import Snapshot
 
 _FILE_FIELDS = (
@@ -121,7 +121,7 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def remove_strays(folder: Folder, marks: Collection[str], kept: Collection[str]) -> None:
+def remove_strays(folder: FileIO, marks: Collection[str], kept: Collection[str]) -> None:
     """Remove the files that carry one of these marks and that no version names."""
     beginnings = tuple(f"{mark}-" for mark in marks)
     for file in list(folder.files("data")):

@@ -150,7 +150,7 @@ class Refresh:
             marks.add(f"refresh-{plan.view.failed_job}")
         if not marks:
             return
-        folder = self.tools.places.folder(plan.table.location)
+        folder = self.tools.storage_root.folder(plan.table.location)
         known = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
         kept = _named(self.tools.datasets.at(plan.table, "", None))
         for version in {plan.view.refreshed_version, known.refreshed_version if known is not None else None} - {None}:
@@ -162,13 +162,13 @@ class Refresh:
     def _pin(self, plan: RefreshPlan) -> None:
         """Keep the versions that are read from being cleaned up."""
         for read in plan.reads:
-            pins.pin(self.tools.places.folder(read.table.location), plan.table.id, read.dataset.version)
+            pins.pin(self.tools.storage_root.folder(read.table.location), plan.table.id, read.dataset.version)
 
     def _release_pins(self, plan: RefreshPlan) -> None:
         """Give up the versions of sources that the view does not hold, as the catalog has it now."""
         view = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
         for read in plan.reads:
-            folder = self.tools.places.folder(read.table.location)
+            folder = self.tools.storage_root.folder(read.table.location)
             pins.release(folder, plan.table.id, keep=pins.versions_needed(view, read.table.id))
 
     def _tell(self, plan: RefreshPlan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pennon.pipeline.refresh.fragments import FragmentWriter, NewFragment
-from pennon.storage.root import open_folder
+from pennon.storage.root import open_file_io
 
 if TYPE_CHECKING:
     from pennon.tables.snapshots import Snapshot
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def trim(fragments: list[NewFragment], most: int, target: Snapshot, mark: str) -> list[NewFragment]:
     """Return fragments with the first rows of these; a file that has more than enough is written again."""
-    folder = open_folder(target.location, target.options)
+    folder = open_file_io(target.location, target.options)
     kept: list[NewFragment] = []
     for fragment in fragments:
         room = most - sum(piece.rows for piece in kept)

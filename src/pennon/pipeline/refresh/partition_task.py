@@ -97,7 +97,7 @@ class _Worker:
         from pennon.functions.envelope import read_envelope
         from pennon.functions.error_policy import policy_of
         from pennon.pipeline.refresh.run_signals import Notices
-        from pennon.storage.root import open_folder
+        from pennon.storage.root import open_file_io
 
         definition, expansion = task.definition, task.definition.expansion
         assert expansion is not None  # noqa: S101 - a table function has one
@@ -115,7 +115,7 @@ class _Worker:
         self._given = list(expansion.inputs) if expansion.inputs is not None else list(self._columns)
         self._schema = self._dataset.scanner(columns=self._input_columns(), limit=0).to_table().schema
         self._meter = Meter()
-        self._notices = Notices(open_folder(task.target.location, task.target.options), task.run)
+        self._notices = Notices(open_file_io(task.target.location, task.target.options), task.run)
         self._errors: list[dict[str, Any]] = []
         self._rows_at_once = _FIRST_ROWS
         self._function: TableFunction | SandboxedTableFunction

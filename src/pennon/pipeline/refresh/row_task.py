@@ -96,9 +96,9 @@ def guarded(
     from pennon.pipeline.computation import failure_of
     from pennon.pipeline.refresh.fragments import MisfitError
     from pennon.pipeline.refresh.run_signals import Notices
-    from pennon.storage.root import open_folder
+    from pennon.storage.root import open_file_io
 
-    notices = Notices(open_folder(target.location, target.options), run)
+    notices = Notices(open_file_io(target.location, target.options), run)
     try:
         answer = work()
         notices.check()  # what a task writes after the driver has tidied up would stay for ever
@@ -119,14 +119,14 @@ class _Worker:
 
     def __init__(self, task: Derivation, number: int, writer: Any) -> None:
         from pennon.pipeline.refresh.run_signals import Notices
-        from pennon.storage.root import open_folder
+        from pennon.storage.root import open_file_io
 
         self._task = task
         self._number = number
         self._writer = writer
         self._dataset = task.source.open()
         self._meter = Meter()
-        self._notices = Notices(open_folder(task.target.location, task.target.options), task.run)
+        self._notices = Notices(open_file_io(task.target.location, task.target.options), task.run)
         self._pace = Pace(task.sizes, 1, self._call_rows())
         self._known: list[np.ndarray[Any, Any]] = []
         self._errors: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pennon.core.clock import now_millis
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder, StoredFile
+    from pennon.storage.file_io import FileIO, StoredFile
 
 FOLDER = "_refreshes"
 _OPEN, _PROGRESS, _FAILURE = "open", "progress", "failure"
@@ -26,7 +26,7 @@ class StoppedError(Exception):
 class Notices:
     """The notices of one run of tasks; the names of their files tell the run, what it is about, and the task."""
 
-    def __init__(self, folder: Folder, run: str) -> None:
+    def __init__(self, folder: FileIO, run: str) -> None:
         self._folder = folder
         self._run = run
         self._told = time.monotonic()

@@ -18,7 +18,7 @@ from pennon.views.model.definition import SOURCE_ROW
 from pennon.views.refresh.changes import Ids, deleted_rows
 
 if TYPE_CHECKING:
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 #: What a file says whose rows are in the order of the source's.
 RISING_KEY = "pennon.rising"
@@ -38,14 +38,14 @@ _BISECT_EVERY = 4
 Found = tuple[int, Ids, Ids]
 
 
-def locate(dataset: Any, wanted: Ids, folder: Folder, options: dict[str, str]) -> Iterator[Found]:
+def locate(dataset: Any, wanted: Ids, folder: FileIO, options: dict[str, str]) -> Iterator[Found]:
     """Yield where the rows are that come from these rows of the source, which rise."""
     if not len(wanted):
         return
     unordered = []
     for fragment in dataset.get_fragments():
         # Elsewhere each probe would be a request.
-        file = _rising_file(fragment, folder, options) if folder.probes_are_cheap else None
+        file = _rising_file(fragment, folder, options) if folder.is_local else None
         if file is None:
             unordered.append(fragment)
             continue
@@ -61,7 +61,7 @@ def locate(dataset: Any, wanted: Ids, folder: Folder, options: dict[str, str]) -
 def lower_bounds(values_at: Callable[[Ids], Ids], count: int, wanted: Ids, *, distinct: bool = False) -> Ids:
     """Return, for each number, the first place in rising values where there is none smaller; count where all are.
 
-    Places are guessed from the values around them, so that few looks are enough where values are evenly spread. Of
+    StorageRoot are guessed from the values around them, so that few looks are enough where values are evenly spread. Of
     distinct values, those that follow each other without a gap need none.
     """
     places = np.unique(np.array([0, count - 1], dtype=np.int64))
@@ -152,7 +152,7 @@ def _membership(wanted: Ids, rows: int) -> Callable[[Ids], NDArray[np.bool_]]:
     return lambda ids: table[np.minimum(ids, last + 1)]
 
 
-def _rising_file(fragment: Any, folder: Folder, options: dict[str, str]) -> _RisingFile | None:
+def _rising_file(fragment: Any, folder: FileIO, options: dict[str, str]) -> _RisingFile | None:
     """Return the file that has the source's rows, if it says that they are in order."""
     from lance.file import LanceFileReader
 

@@ -68,9 +68,9 @@ class WriteRows:
         from pennon.pipeline.refresh.fragments import MisfitError
         from pennon.pipeline.refresh.run_signals import Notices
         from pennon.spark.types import to_lance
-        from pennon.storage.root import open_folder
+        from pennon.storage.root import open_file_io
 
-        notices, meter = Notices(open_folder(self.target.location, self.target.options), self.run), Meter()
+        notices, meter = Notices(open_file_io(self.target.location, self.target.options), self.run), Meter()
         known = []
         for batch in batches:
             try:

@@ -29,7 +29,7 @@ from pennon.pipeline.refresh.job import Refresh
 from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 
 if TYPE_CHECKING:
-    from pennon.jobs.worker_registry import Roster
+    from pennon.jobs.worker_registry import WorkerRegistry
     from pennon.pipeline.worker.services import Tools
 
 logger = logging.getLogger("pennon.worker")
@@ -79,11 +79,15 @@ class Worker:
     """A process that carries out jobs."""
 
     def __init__(
-        self, tools: Tools, roster: Roster, triggers: Callable[[], None], may_write: Callable[[], bool] = lambda: True
+        self,
+        tools: Tools,
+        worker_registry: WorkerRegistry,
+        triggers: Callable[[], None],
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tools = tools
         self._may_write = may_write
-        self._roster = roster
+        self._worker_registry = worker_registry
         self._triggers = triggers
         self.stopping = threading.Event()
         self._busy = 0
@@ -93,9 +97,9 @@ class Worker:
         """Work until told to stop; a job under way is then left for another worker."""
         settings = self._tools.settings
         slots = settings.worker_slots
-        me = self._roster.register(slots)
+        me = self._worker_registry.register(slots)
         for name, chore, seconds in (
-            ("heartbeat", lambda: self._roster.heartbeat(me, self._busy), settings.job_lease_seconds),
+            ("heartbeat", lambda: self._worker_registry.heartbeat(me, self._busy), settings.job_lease_seconds),
             ("triggers", self._triggers, _TRIGGER_SECONDS),
         ):
             repeat = partial(self._repeat, name, chore, seconds)
@@ -105,11 +109,11 @@ class Worker:
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
             while not self.stopping.is_set():
-                stamp = self._tools.database.stamp()
+                change_token = self._tools.database.change_token()
                 taken = self._take(me.id, slots, threads)
                 pause = 0.0 if taken else _next_pause(pause, settings.worker_poll_seconds)
-                self._rest(pause, stamp)
-        self._roster.leave(me)
+                self._rest(pause, change_token)
+        self._worker_registry.leave(me)
         self._tools.sessions.close()
 
     def _warm(self) -> None:
@@ -127,11 +131,11 @@ class Worker:
         if self.stopping.is_set():
             raise ShuttingDownError
 
-    def _rest(self, seconds: float, stamp: Hashable) -> None:
+    def _rest(self, seconds: float, change_token: Hashable) -> None:
         """Wait for as long, or until something was written to the catalog since its stamp was taken."""
         database, end = self._tools.database, time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and database.stamp() == stamp:
-            if self.stopping.wait(left if stamp is None else min(left, _GLANCE_SECONDS)):
+        while (left := end - time.monotonic()) > 0 and database.change_token() == change_token:
+            if self.stopping.wait(left if change_token is None else min(left, _GLANCE_SECONDS)):
                 break
 
     def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:

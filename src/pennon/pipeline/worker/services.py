@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
-    from pennon.columns.state import Ledger
+    from pennon.columns.state import ColumnStateStore
     from pennon.core.settings import Settings
     from pennon.jobs.queue import Queue
     from pennon.pipeline.cluster.session import Sessions
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
     from pennon.tables.datasets import Datasets
     from pennon.tables.writer import Writer
 
@@ -22,9 +22,9 @@ class Tools:
 
     settings: Settings
     database: Database
-    places: Places
+    storage_root: StorageRoot
     datasets: Datasets
     writer: Writer
-    ledger: Ledger
+    column_state_store: ColumnStateStore
     queue: Queue
     sessions: Sessions

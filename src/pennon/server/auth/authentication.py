@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 
 from pennon.catalog import keys
-from pennon.core.caller import EVERYTHING, Principal
+from pennon.core.caller import ANONYMOUS_ADMIN, Principal
 
 if TYPE_CHECKING:
     from pennon.catalog import Database
@@ -36,11 +36,11 @@ class Authenticator:
         """Return who calls, or raise why nobody may."""
         secret = _credential(exchange, body)
         key = self._database.read(lambda connection: keys.find(connection, secret)) if secret else None
-        required = key is not None or self._database.look_up(keys.any_configured)
+        required = key is not None or self._database.cached_read(keys.any_configured)
         if not required:
             if not self._insecure:
                 _refuse_strangers(exchange)
-            return EVERYTHING
+            return ANONYMOUS_ADMIN
         if secret is None:
             raise UnauthenticatedError("This server needs an API key; send it as x-api-key or as a bearer token.")
         if key is None:

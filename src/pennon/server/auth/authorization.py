@@ -11,7 +11,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.core.caller import EVERYTHING, Principal, Role
+from pennon.core.caller import ANONYMOUS_ADMIN, Principal, Role
 from pennon.core.identifiers import Identifier, format_identifier
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def authorize(operation: Operation, principal: Principal, request: Any) -> None:
     """Raise unless a caller may do what it asks for; what it may not see does not exist for it."""
-    if principal is EVERYTHING:
+    if principal is ANONYMOUS_ADMIN:
         return
     permission = operation.permission
     for identifier in permission.objects(request):

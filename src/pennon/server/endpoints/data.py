@@ -42,8 +42,8 @@ class Call:
         """Return the batches of the body."""
         if self.body is None:
             raise InvalidInputError(f"The body must be an Arrow stream ({STREAM_TYPE.decode()}).")
-        house = self.namespace.house
-        return ArrowSource(self.body, house.settings.group_append_bytes, house.arrow_limits)
+        services = self.namespace.services
+        return ArrowSource(self.body, services.settings.group_append_bytes, services.arrow_limits)
 
     def request(self, model: type[BaseModel], **more: Any) -> Any:
         """Return what is stated as a model of the protocol."""
@@ -156,7 +156,7 @@ def restore_table(call: Call) -> Any:
     request = call.request(ln.RestoreTableRequest, **({"version": 0} if newest else {}))
     if newest:
         table = call.namespace.find_table(call.identifier)
-        request.version = call.namespace.house.datasets.at(table, check_branch(request.branch), None).version
+        request.version = call.namespace.services.datasets.at(table, check_branch(request.branch), None).version
     return call.namespace.restore_table(request)
 
 

@@ -43,7 +43,7 @@ _LONGEST_NUMBER = 18
 def query_events(call: Call) -> Answer:
     """Return the events of jobs."""
     request: QueryJobEventsRequest = call.request(QueryJobEventsRequest)
-    most = call.namespace.house.settings.page_limit
+    most = call.namespace.services.settings.page_limit
     size = page_size(request.limit, most)
     each = page_size(request.limit_per_job, size)
     admits = parse_filter(request.filter)

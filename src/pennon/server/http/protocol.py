@@ -123,7 +123,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes of a request."""
-        self.app.notice_arrival()
+        self.app.begin_request()
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > _LARGEST_HEAD and not self.transport.is_closing():

@@ -27,10 +27,10 @@ class Recall:
 
     def find(self, exchange: Exchange, body: bytes) -> bytes | None:
         """Return the answer to a request, if one is known and still holds."""
-        stamp = self._database.stamp()
-        if stamp != self._stamp or len(self._answers) >= _MOST_ANSWERS:
+        change_token = self._database.change_token()
+        if change_token != self._stamp or len(self._answers) >= _MOST_ANSWERS:
             self._answers.clear()
-            self._stamp = stamp
+            self._stamp = change_token
         answer, holds = self._answers.get(exchange.essence(body), (None, bool))
         return answer if answer is not None and holds() else None
 

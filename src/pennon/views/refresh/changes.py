@@ -22,7 +22,7 @@ from pennon.tables.field_files import lance_field, leaves_of
 
 if TYPE_CHECKING:
     from pennon.commits.column_writes import ColumnWrite
-    from pennon.storage.file_io import Folder
+    from pennon.storage.file_io import FileIO
 
 Ids = NDArray[np.int64]
 
@@ -87,7 +87,7 @@ def compare(
     old: Any,
     new: Any,
     columns: Sequence[str],
-    folder: Folder | None = None,
+    folder: FileIO | None = None,
     writes: Callable[[], Iterable[ColumnWrite]] = tuple,
 ) -> Changes:
     """Return how the rows of a table, as far as these columns tell, differ between two of its versions.
@@ -138,7 +138,7 @@ def changes_no_rows(dataset: Any, version: int) -> bool:
     return transaction is _OF_COMPACTION or type(getattr(transaction, "operation", None)).__name__ in _ROWLESS
 
 
-def deleted_rows(dataset: Any, fragment: Any, folder: Folder | None) -> Ids:
+def deleted_rows(dataset: Any, fragment: Any, folder: FileIO | None) -> Ids:
     """Return the places of a fragment's deleted rows, in rising order."""
     path = fragment.deletion_file()
     if path is None:
@@ -165,7 +165,7 @@ class _Rows:
 class _Side:
     """One of the two versions, and which of its rows may have changed."""
 
-    def __init__(self, dataset: Any, columns: Sequence[str], named: Any, folder: Folder | None) -> None:
+    def __init__(self, dataset: Any, columns: Sequence[str], named: Any, folder: FileIO | None) -> None:
         self.dataset = dataset
         self._folder = folder
         self.fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
@@ -249,7 +249,7 @@ def _compare_fragment(before: _Side, after: _Side, fragment_id: int) -> bool:
     return False
 
 
-def _read_deletions(folder: Folder | None, path: str, metadata: Any) -> Ids | None:
+def _read_deletions(folder: FileIO | None, path: str, metadata: Any) -> Ids | None:
     """Return the places in a file of deleted rows; none when it is of the other kind, or elsewhere."""
     if folder is None or not path.endswith(".arrow"):
         return None

@@ -24,7 +24,7 @@ from pennon.views.refresh.freshness import was_remade
 if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.catalog.tables import Table
-    from pennon.storage.root import Places
+    from pennon.storage.root import StorageRoot
     from pennon.tables.datasets import Datasets
 
 Mode = Literal["no_op", "incremental", "rebuild"]
@@ -42,7 +42,7 @@ class Tools(Protocol):
         """The tables."""
 
     @property
-    def places(self) -> Places:
+    def storage_root(self) -> StorageRoot:
         """Where they are."""
 
 
@@ -198,7 +198,7 @@ class Planner:
             if reason is not None:
                 return "rebuild", reason, none
             try:
-                folder = self._tools.places.folder(read.table.location)
+                folder = self._tools.storage_root.folder(read.table.location)
                 writes = partial(self._tools.datasets.column_writes, read.table, "", known, read.dataset.version)
                 changes = compare(old, read.dataset, read.source.columns, folder, writes)
             except NotComparableError as error:

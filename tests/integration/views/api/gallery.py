@@ -82,7 +82,7 @@ class Gallery(Lake):
     def view(self, identifier: str) -> View:
         """Return a view as the catalog knows it."""
         table = self.ns.find_table(tuple(parts(identifier)))
-        found = self.ns.house.database.read(lambda connection: views.find(connection, table.id))
+        found = self.ns.services.database.read(lambda connection: views.find(connection, table.id))
         assert found is not None
         return found
 
@@ -93,7 +93,7 @@ class Gallery(Lake):
     def jobs(self, identifier: str) -> list[Job]:
         """Return the jobs of a table that have not ended."""
         table = self.ns.find_table(tuple(parts(identifier)))
-        return self.ns.house.database.read(lambda connection: jobs.active_on(connection, table.id))
+        return self.ns.services.database.read(lambda connection: jobs.active_on(connection, table.id))
 
     def arrive(self, identifier: str) -> None:
         """Record that a view holds its sources as they are now, as a refresh would."""
@@ -107,4 +107,4 @@ class Gallery(Lake):
         def work(connection: Any) -> bool:
             return views.advance(connection, view.table_id, view.watermark, Watermark(versions, fields=fields), 1, 1)
 
-        assert self.ns.house.database.write(work)
+        assert self.ns.services.database.write(work)

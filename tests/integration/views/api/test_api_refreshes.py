@@ -190,7 +190,7 @@ class TestFreshness:
         stale = gallery.describe("v")
         assert stale.state == "stale"
         assert stale.reason == "'t' is at version 2; the view holds version 1."
-        database = gallery.ns.house.database
+        database = gallery.ns.services.database
         database.write(lambda connection: views.mark_stale(connection, view, "It broke.", "a job"))
         failed = gallery.describe("v")
         assert (failed.state, failed.reason, failed.failed_job) == ("failed", "It broke.", "a job")
@@ -301,7 +301,7 @@ class TestListingAndDropping:
             def insert_beside_a_drop(*arguments: Any) -> None:
                 insert(*arguments)
                 drops.append(threads.submit(gallery, "DropTable", "t"))
-                wait_until(lambda: drops[-1].done() or gallery.ns.house.database.read(lambda c: c.one(waits)))
+                wait_until(lambda: drops[-1].done() or gallery.ns.services.database.read(lambda c: c.one(waits)))
 
             monkeypatch.setattr(views, "insert", insert_beside_a_drop)
             gallery.create("v", {"source": "t"})

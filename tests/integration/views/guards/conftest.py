@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tests.integration.views.guards.house import ViewLake
+from tests.integration.views.guards.services import ViewLake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

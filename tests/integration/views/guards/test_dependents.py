@@ -15,10 +15,10 @@ from pennon.client.columns import column_entries
 from pennon.columns.feature_columns import find_feature_column
 from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
 from pennon.tables.arrow_stream import source_of
-from tests.integration.views.guards.house import stream_of
+from tests.integration.views.guards.services import stream_of
 
 if TYPE_CHECKING:
-    from tests.integration.views.guards.house import ViewLake
+    from tests.integration.views.guards.services import ViewLake
 
 
 def rename(lake: ViewLake, old: str, new: str, table: str = "t", **more: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_view_follows_a_column_to_its_new_name(lake: ViewLake, path: str) -> N
     view_id = lake.view("w", "t", {"a": "a", "text": "b"}, where=where)
     source_id = lake.ns.find_table(("t",)).id
     mark = Watermark({source_id: 1}, fields={source_id: {"a": 0, "b": 1}})
-    lake.ns.house.database.write(lambda c: views.advance(c, view_id, None, mark, 1, 0))
+    lake.ns.services.database.write(lambda c: views.advance(c, view_id, None, mark, 1, 0))
     rename(lake, path, "new name", cascade=True)
     view = lake.view_of(view_id)
     assert view is not None

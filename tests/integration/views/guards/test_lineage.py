@@ -10,7 +10,7 @@ from pennon.core.caller import Caller, Grant, Principal, Role, set_caller
 from pennon.namespace.models.lineage import DescribeLineageRequest
 
 if TYPE_CHECKING:
-    from tests.integration.views.guards.house import ViewLake
+    from tests.integration.views.guards.services import ViewLake
 
 Graph = tuple[dict[str, tuple[str, int]], set[tuple[str, str]]]
 

@@ -10,7 +10,7 @@ import lance_namespace as ln
 import pyarrow as pa
 import pytest
 
-from tests.integration.views.guards.house import stream_of
+from tests.integration.views.guards.services import stream_of
 
 if TYPE_CHECKING:
     from tests.support.rest import RestClient

@@ -20,15 +20,15 @@ from pennon.catalog import views
 from pennon.catalog.views import Watermark
 from pennon.jobs.pin_sweep import PinSweep
 from pennon.namespace.models.views import CreateViewRequest
-from pennon.storage.root import Places
+from pennon.storage.root import StorageRoot
 from pennon.views import pins
 from pennon.views.pins import Pin
 from tests.integration.catalog.lakes import parts
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
-    from pennon.storage.file_io import Folder
-    from tests.integration.views.guards.house import ViewLake
+    from pennon.storage.file_io import FileIO
+    from tests.integration.views.guards.services import ViewLake
     from tests.support.s3 import S3Root
 
 
@@ -40,8 +40,8 @@ def view_id(lake: ViewLake) -> str:
     return lake.ns.find_table(("v",)).id
 
 
-def source(lake: ViewLake) -> Folder:
-    return lake.ns.house.places.folder(str(lake.folder("t")))
+def source(lake: ViewLake) -> FileIO:
+    return lake.ns.services.storage_root.folder(str(lake.folder("t")))
 
 
 def test_a_version_that_a_view_needs_is_kept(lake: ViewLake, view_id: str) -> None:
@@ -117,7 +117,7 @@ def test_pins_keep_versions_on_an_object_store(s3_root: S3Root) -> None:
             mode="append" if number else "create",
             storage_options=s3_root.options,
         )
-    folder = Places(s3_root.url, s3_root.options).folder(location)
+    folder = StorageRoot(s3_root.url, s3_root.options).folder(location)
     pins.pin(folder, "abc", 2)
     dataset = lance.dataset(location, storage_options=s3_root.options)
     dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
@@ -129,8 +129,8 @@ def test_pins_keep_versions_on_an_object_store(s3_root: S3Root) -> None:
 def submit(lake: ViewLake, kind: str, table: str, **spec: Any) -> Job:
     """Submit a job on a table."""
     found = lake.ns.find_table(tuple(parts(table)))
-    return lake.ns.house.database.write(
-        lambda connection: lake.ns.house.queue.submit(
+    return lake.ns.services.database.write(
+        lambda connection: lake.ns.services.queue.submit(
             connection,
             kind=kind,
             table_id=found.id,
@@ -145,7 +145,7 @@ def submit(lake: ViewLake, kind: str, table: str, **spec: Any) -> Job:
 
 
 def test_a_version_that_a_job_reads_is_kept_until_the_job_ends_in_any_way(lake: ViewLake, view_id: str) -> None:
-    house, folder = lake.ns.house, source(lake)
+    services, folder = lake.ns.services, source(lake)
     job, other = submit(lake, "backfill", "t"), submit(lake, "backfill", "t")
     for owner in (job, other):
         pins.pin(folder, owner.id, 1, kind="job")
@@ -154,24 +154,26 @@ def test_a_version_that_a_job_reads_is_kept_until_the_job_ends_in_any_way(lake: 
     lake("DeleteTableTag", "t", tag="mine")
     with pytest.raises(InvalidTableStateError, match=rf"still needed: 1 .*job '{job.id}'"):
         lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
-    sweep = PinSweep(house.database, house.places)
-    house.queue.cancel(job.id)  # its worker was lost, and gave up nothing
+    sweep = PinSweep(services.database, services.storage_root)
+    services.queue.cancel(job.id)  # its worker was lost, and gave up nothing
     sweep.tick()
     assert pins.pins(folder, "job") == [Pin(other.id, 1, "job")]
     assert pins.pins(folder) == [Pin(view_id, 2)]
-    house.queue.cancel(other.id)
+    services.queue.cancel(other.id)
     lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
 
 
 def test_what_a_lost_refresh_pinned_is_given_up_but_not_what_the_view_holds(lake: ViewLake, view_id: str) -> None:
-    house, folder, source_id = lake.ns.house, source(lake), lake.ns.find_table(("t",)).id
-    house.database.write(lambda connection: views.advance(connection, view_id, None, Watermark({source_id: 1}), 1, 0))
+    services, folder, source_id = lake.ns.services, source(lake), lake.ns.find_table(("t",)).id
+    services.database.write(
+        lambda connection: views.advance(connection, view_id, None, Watermark({source_id: 1}), 1, 0)
+    )
     for version in (1, 3):
         pins.pin(folder, view_id, version)
-    house.queue.cancel(submit(lake, "refresh", "v").id)
+    services.queue.cancel(submit(lake, "refresh", "v").id)
     running = submit(lake, "refresh", "v")
-    PinSweep(house.database, house.places).tick()
+    PinSweep(services.database, services.storage_root).tick()
     assert len(pins.pins(folder)) == 2
-    house.queue.cancel(running.id)
-    PinSweep(house.database, house.places).tick()
+    services.queue.cancel(running.id)
+    PinSweep(services.database, services.storage_root).tick()
     assert pins.pins(folder) == [Pin(view_id, 1)]

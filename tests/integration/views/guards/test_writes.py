@@ -11,7 +11,7 @@ import pytest
 from lance_namespace.errors import InvalidTableStateError
 
 from pennon.tables.arrow_stream import source_of
-from tests.integration.views.guards.house import ViewLake, stream_of
+from tests.integration.views.guards.services import ViewLake, stream_of
 
 ROWS = pa.table({"__source_row_id": pa.array([9], pa.int64()), "a": [9], "text": ["nine"]})
 REFUSED = "'v' is a materialized view"
@@ -97,7 +97,7 @@ def test_lance_compacts_a_view(lake: ViewLake) -> None:
     def append(dataset: Any) -> None:
         dataset.insert(ROWS)
 
-    lake.ns.house.writer.change(view, "", lambda _: "", append)  # as a refresh commits
+    lake.ns.services.writer.change(view, "", lambda _: "", append)  # as a refresh commits
     metrics = lake.open("v").optimize.compact_files(target_rows_per_fragment=100)
     assert metrics.fragments_removed == 2
     assert lake.open("v").count_rows() == 4

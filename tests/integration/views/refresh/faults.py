@@ -32,7 +32,7 @@ STEPS: dict[str, Step] = {
     "pinned": (pins, "pin", "after"),
     "computed": (Computation, "run", "after"),
     "before commit": (ViewCommitter, "commit", "before"),
-    "files deleted": (ViewCommitter, "_places", "after"),
+    "files deleted": (ViewCommitter, "_storage_root", "after"),
     "staged": (CommitAuthority, "stage", "after"),
     "watermark moved": (views, "advance", "after"),
     "recorded": (authority, "publish", "before"),
@@ -70,6 +70,6 @@ def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holder, attribute, deadly)
-        patch.setattr(lab.house.database, "write", only_alive(lab.house.database.write))
+        patch.setattr(lab.services.database, "write", only_alive(lab.services.database.write))
         patch.setattr(job, "remove_strays", only_alive(remove_strays))
         yield lambda: dead

@@ -65,7 +65,7 @@ class Lab:
 
     def __init__(self, namespace: PennonNamespace, tools: Tools, worker: Worker) -> None:
         self.namespace = namespace
-        self.house = namespace.house
+        self.services = namespace.services
         self.tools = tools
         self.worker = worker
 
@@ -78,29 +78,29 @@ class Lab:
             tables.insert(connection, table)
             return transactions.record(connection, "CreateTable", table.identifier, {})
 
-        self.house.writer.create(table, source_of(rows), note)
+        self.services.writer.create(table, source_of(rows), note)
 
     def append(self, name: str, rows: pa.Table) -> None:
-        self.house.writer.append(self.table(name), "", source_of(rows), _note)
+        self.services.writer.append(self.table(name), "", source_of(rows), _note)
 
     def overwrite(self, name: str, rows: pa.Table) -> None:
-        self.house.writer.overwrite(self.table(name), "", source_of(rows), _note)
+        self.services.writer.overwrite(self.table(name), "", source_of(rows), _note)
 
     def change(self, name: str, work: Any) -> Any:
         """Do something to the newest dataset of a table."""
-        return self.house.writer.change(self.table(name), "", _note, work)[0]
+        return self.services.writer.change(self.table(name), "", _note, work)[0]
 
     def commit(self, name: str, build: Any) -> None:
         """Commit an operation that is built from the newest dataset of a table."""
-        self.house.writer.commit(self.table(name), "", lambda connection, _: _note(connection), build)
+        self.services.writer.commit(self.table(name), "", lambda connection, _: _note(connection), build)
 
     def table(self, name: str) -> Table:
-        found = self.house.database.read(lambda connection: tables.find(connection, (name,)))
+        found = self.services.database.read(lambda connection: tables.find(connection, (name,)))
         assert found is not None
         return found
 
     def dataset(self, name: str, version: int | None = None) -> Any:
-        return self.house.datasets.at(self.table(name), "", version)
+        return self.services.datasets.at(self.table(name), "", version)
 
     def rows(self, name: str, *columns: str, version: int | None = None) -> list[dict[str, Any]]:
         """Return what a table holds, without what ties a view to its source, in a steady order."""
@@ -110,7 +110,7 @@ class Lab:
         return sorted(found, key=repr)
 
     def version(self, name: str) -> int:
-        version: int = self.house.datasets.newest(self.table(name), "").version
+        version: int = self.services.datasets.newest(self.table(name), "").version
         return version
 
     # Views.
@@ -134,7 +134,7 @@ class Lab:
             kind: Kind = "udtf" if function.kind == "udtf" else "chunker"
             draft = draft_expansion(kind, parsed, _entry(kind, function, entry), self._open, schema)
         table = self.namespace.plan_table((name,), None, {})
-        folder = self.house.places.folder(table.location)
+        folder = self.services.storage_root.folder(table.location)
         for content in draft.functions:
             folder.put_if_absent(f"_udfs/{hashlib.sha256(content).hexdigest()}", content)
         definition = draft.definition
@@ -146,7 +146,7 @@ class Lab:
             return transactions.record(connection, "CreateMaterializedView", table.identifier, {})
 
         empty = draft.schema.empty_table()
-        self.house.writer.create(table, source_of(empty), note)
+        self.services.writer.create(table, source_of(empty), note)
 
     def configure(self, name: str, on_schema_change: str) -> None:
         """Change what new columns of a view's sources do."""
@@ -155,11 +155,11 @@ class Lab:
         def work(connection: Any) -> None:
             views.configure(connection, table.id, auto_refresh=False, schedule=None, on_schema_change=on_schema_change)
 
-        self.house.database.write(work)
+        self.services.database.write(work)
 
     def catalogued(self, name: str) -> View:
         """Return what the catalog knows of a view."""
-        found = self.house.database.read(lambda connection: views.find(connection, self.table(name).id))
+        found = self.services.database.read(lambda connection: views.find(connection, self.table(name).id))
         assert found is not None
         return found
 
@@ -168,8 +168,8 @@ class Lab:
 
     def submit(self, name: str, **spec: Any) -> Job:
         table = self.table(name)
-        return self.house.database.write(
-            lambda connection: self.house.queue.submit(
+        return self.services.database.write(
+            lambda connection: self.services.queue.submit(
                 connection,
                 kind="refresh",
                 table_id=table.id,
@@ -187,11 +187,11 @@ class Lab:
         return self.carry_out(self.submit(name, **spec))
 
     def carry_out(self, job: Job) -> Outcome:
-        claimed = self.house.queue.claim("lab", self.house.settings.job_lease_seconds)
+        claimed = self.services.queue.claim("lab", self.services.settings.job_lease_seconds)
         assert claimed is not None
         assert claimed.id == job.id
         self.worker.carry_out(claimed)
-        ended = self.house.queue.find(job.id)
+        ended = self.services.queue.find(job.id)
         assert ended is not None
         return Outcome(ended)
 
@@ -199,11 +199,11 @@ class Lab:
         """Return how a job ended; one that its worker died over is taken over as soon as its lease ran out."""
         deadline = time.monotonic() + _TAKEOVER_SECONDS
         while time.monotonic() < deadline:
-            current = self.house.queue.find(job.id)
+            current = self.services.queue.find(job.id)
             assert current is not None
             if current.state in jobs.ENDED:
                 return Outcome(current)
-            claimed = self.house.queue.claim("another", 60)
+            claimed = self.services.queue.claim("another", 60)
             if claimed is not None:
                 assert claimed.id == job.id
                 self.worker.carry_out(claimed)
@@ -213,7 +213,7 @@ class Lab:
 
     def data_files(self, name: str) -> set[str]:
         """Return the data files in the folder of a table."""
-        folder = self.house.places.folder(self.table(name).location)
+        folder = self.services.storage_root.folder(self.table(name).location)
         return {file.path.rsplit("/", 1)[1] for file in folder.files("data")}
 
     def named_files(self, name: str) -> set[str]:
@@ -227,20 +227,20 @@ class Lab:
     def _open(self, use: TableUse) -> Opened:
         table = self.table(use.name[-1])
         version = use.version if isinstance(use.version, int) else None
-        return Opened(use, table, self.house.datasets.at(table, "", version), version)
+        return Opened(use, table, self.services.datasets.at(table, "", version), version)
 
 
 def open_lab(namespace: PennonNamespace, sessions: Any) -> Lab:
     """Return a lab in a namespace, whose jobs use these sessions."""
-    house = namespace.house
+    services = namespace.services
     tools = Tools(
-        settings=house.settings,
-        database=house.database,
-        places=house.places,
-        datasets=house.datasets,
-        writer=house.writer,
-        ledger=house.ledger,
-        queue=house.queue,
+        settings=services.settings,
+        database=services.database,
+        storage_root=services.storage_root,
+        datasets=services.datasets,
+        writer=services.writer,
+        column_state_store=services.column_state_store,
+        queue=services.queue,
         sessions=sessions,
     )
     worker = Worker.__new__(Worker)

@@ -59,7 +59,7 @@ def test_versions_that_a_view_needs_survive_a_clean_up(lab: Lab) -> None:
         dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
 
     lab.change("cleaned", clean)
-    folder = lab.house.places.folder(lab.table("cleaned").location)
+    folder = lab.services.storage_root.folder(lab.table("cleaned").location)
     assert [pin.version for pin in pins.pins(folder)] == [first]
     done = lab.refresh(view).result
     assert (done["mode"], done["rows_added"]) == ("incremental", 5)
@@ -78,14 +78,14 @@ def test_failed_refresh_keeps_only_the_version_that_the_view_holds(lab: Lab) -> 
     held = lab.refresh("kept_view").result["source_version"]
     lab.change("kept", lambda dataset: dataset.update({"a": "99"}, where="id = 1"))
     assert lab.refresh("kept_view").failure["message"].endswith("ValueError: no")
-    folder = lab.house.places.folder(lab.table("kept").location)
+    folder = lab.services.storage_root.folder(lab.table("kept").location)
     assert [pin.version for pin in pins.pins(folder)] == [held]
 
 
 def test_version_that_is_gone_makes_the_view_be_computed_anew(lab: Lab) -> None:
     view = doubled(lab, "gone")
     lab.refresh(view)
-    folder = lab.house.places.folder(lab.table("gone").location)
+    folder = lab.services.storage_root.folder(lab.table("gone").location)
     pins.release(folder, lab.table(view).id)
     lab.append("gone", rows(40, 45))
     lab.change("gone", lambda dataset: dataset.cleanup_old_versions(timedelta(0)))
@@ -268,7 +268,7 @@ def test_view_that_is_dropped_meanwhile_ends_its_refresh(lab: Lab, monkeypatch: 
     from pennon.pipeline.refresh.computation import Computation
 
     view = doubled(lab, "short_lived")
-    folder = lab.house.places.folder(lab.table(view).location)
+    folder = lab.services.storage_root.folder(lab.table(view).location)
     plain = Computation.run
 
     def run_and_drop(computation: Any) -> Any:
@@ -310,9 +310,9 @@ def test_cancelled_refresh_leaves_the_view_and_no_files(lab: Lab, log: CallLog) 
     thread = threading.Thread(target=lab.carry_out, args=(job,))
     thread.start()
     wait_until(log.counts, "a first row")
-    lab.house.queue.cancel(job.id)
+    lab.services.queue.cancel(job.id)
     thread.join()
-    ended = lab.house.queue.find(job.id)
+    ended = lab.services.queue.find(job.id)
     assert ended is not None
     assert ended.state == "cancelled"
     assert lab.version("cancelled_view") == 1

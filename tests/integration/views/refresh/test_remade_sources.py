@@ -23,7 +23,7 @@ TOTAL = "SELECT k, sum(a) AS total FROM {} GROUP BY k"
 
 def make(lab: Lab, name: str, seed: int, *, appends: int) -> None:
     """Make a table on the folder as LanceDB does, in place of the one that may be there."""
-    db = lancedb.connect(lab.house.places.root_location)
+    db = lancedb.connect(lab.services.storage_root.root_location)
     if name in db.list_tables().tables:
         db.drop_table(name)
     table = db.create_table(name, batch(0, 20, seed), storage_options=STABLE)

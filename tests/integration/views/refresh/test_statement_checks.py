@@ -91,7 +91,7 @@ def test_statement_that_an_older_version_kept_is_checked_before_it_runs(lab: Lab
     lab.view(f"kept{number}", f"SELECT DISTINCT s FROM t{number}")
     definition = replace(lab.definition(f"kept{number}"), sql=sql)
     view_id = lab.table(f"kept{number}").id
-    lab.house.database.write(
+    lab.services.database.write(
         lambda connection: views.redefine(connection, view_id, definition.to_json(), merged_sources(definition), None)
     )
     failure = lab.refresh(f"kept{number}").failure

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path, silence: int) -> None:
     clusters = {"gone": {"remote": f"sc://127.0.0.1:{silence}"}}
     namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=4)
-    lab = open_lab(namespace, Sessions(namespace.house.settings))
+    lab = open_lab(namespace, Sessions(namespace.services.settings))
     lab.create("t", pa.table({"a": [1]}))
     lab.view("v", {"source": "t"})
     ended = lab.refresh("v", cluster="gone")
     assert (ended.failure["type"], ended.failure["retryable"]) == ("ClusterUnavailableError", True)
-    events = lab.house.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
+    events = lab.services.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
     told = [event.data for event in events if event.kind == "waiting"]
     assert told == [{"cluster": "gone", "reason": "it does not answer yet"}]
     namespace.close()

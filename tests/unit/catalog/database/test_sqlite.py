@@ -161,12 +161,12 @@ class TestReading:
         def find(connection: Connection, name: str) -> bool:
             return connection.one("SELECT 1 FROM things WHERE name = ?", name) is not None
 
-        assert not database.look_up(find, "a")
+        assert not database.cached_read(find, "a")
         database.write(lambda c: add(c, "a"))
-        assert database.look_up(find, "a")
+        assert database.cached_read(find, "a")
         with closing(sqlite3.connect(path)) as stranger, stranger:
             stranger.execute("DELETE FROM things")
-        assert not database.look_up(find, "a")
+        assert not database.cached_read(find, "a")
 
     def test_a_connection_for_each_thread_of_a_server_takes_little_memory(self, database: SqliteDatabase) -> None:
         (kibibytes,) = database.read(lambda connection: connection.one("PRAGMA cache_size")) or (0,)

@@ -14,7 +14,7 @@ from pennon.columns.plan import Unit
 from pennon.pipeline.backfill.checkpoints import Checkpoints
 from pennon.pipeline.backfill.fragment import Fragment, Pace, Sizes, Target
 from pennon.pipeline.backfill.results import Computed, Results
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 
 if TYPE_CHECKING:
     from pennon.pipeline.backfill.fragment import Errors
@@ -30,7 +30,7 @@ class Resumed:
     def __init__(self, folder: Path) -> None:
         data = pa.table({"id": pa.array(range(ROWS), pa.int64()), "y": pa.nulls(ROWS, pa.large_binary())})
         self.dataset = lance.write_dataset(data, str(folder / "table"))
-        self.checkpoints = Checkpoints(LocalFolder(str(folder)), "checkpoints")
+        self.checkpoints = Checkpoints(LocalFileIO(str(folder)), "checkpoints")
         self.computed: list[int] = []
 
     def compute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:

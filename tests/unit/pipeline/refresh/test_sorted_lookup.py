@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pennon.pipeline.refresh import sorted_lookup
 from pennon.pipeline.refresh.fragments import FragmentWriter
 from pennon.pipeline.refresh.sorted_lookup import locate, lower_bounds
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 from pennon.tables.snapshots import Snapshot
 from pennon.views.model.definition import SOURCE_ROW
 
@@ -90,7 +90,7 @@ def test_rows_are_found_whatever_their_order(
     lance.dataset(place).delete("value % 7 = 3")
     dataset = lance.dataset(place)
     wanted = np.sort(random.choice(4100, 60, replace=False)).astype(np.int64)
-    folder = LocalFolder(place)
+    folder = LocalFileIO(place)
     scans: list[bool] = []
     plain = sorted_lookup._scan
 

@@ -8,7 +8,7 @@ import pytest
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 
 from pennon.catalog import keys
-from pennon.core.caller import EVERYTHING, Role
+from pennon.core.caller import ANONYMOUS_ADMIN, Role
 from pennon.core.clock import now_millis
 from pennon.server.auth.authentication import Authenticator
 from tests.unit.server.exchanges import exchange
@@ -110,10 +110,10 @@ class TestStrangers:
     )
     def test_who_knows_the_address_is_let_in(self, authenticator: Authenticator, host: str) -> None:
         headers = {"host": host} if host else {}
-        assert authenticator.recognise(exchange(headers=headers), {}) is EVERYTHING
+        assert authenticator.recognise(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
         if host:
             own = {"host": host, "origin": f"http://{host}"}
-            assert authenticator.recognise(exchange(headers=own), {}) is EVERYTHING
+            assert authenticator.recognise(exchange(headers=own), {}) is ANONYMOUS_ADMIN
 
     @pytest.mark.parametrize(
         "host",
@@ -144,7 +144,7 @@ class TestStrangers:
     def test_who_asked_for_it_lets_anyone_in(self, database: Database) -> None:
         insecure = Authenticator(database, insecure=True)
         headers = {"host": "example.com", "origin": "http://elsewhere"}
-        assert insecure.recognise(exchange(headers=headers), {}) is EVERYTHING
+        assert insecure.recognise(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
 
     def test_a_key_where_none_is_needed_does_no_harm(self, authenticator: Authenticator) -> None:
-        assert authenticator.recognise(exchange(headers={"x-api-key": "anything"}), {}) is EVERYTHING
+        assert authenticator.recognise(exchange(headers={"x-api-key": "anything"}), {}) is ANONYMOUS_ADMIN

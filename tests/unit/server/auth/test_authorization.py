@@ -13,7 +13,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
-from pennon.core.caller import EVERYTHING, Grant, Principal, Role
+from pennon.core.caller import ANONYMOUS_ADMIN, Grant, Principal, Role
 from pennon.server.auth.authorization import authorize
 from pennon.server.operations.model import Operation
 from pennon.server.operations.table import OPERATIONS
@@ -142,7 +142,7 @@ class TestMatrix:
             assert outcome(row, principal, HOME) is TableNotFoundError
 
     def test_without_keys_everything_is_allowed(self, row: Operation) -> None:
-        assert outcome(row, EVERYTHING, ("anything", "at", "all")) is None
+        assert outcome(row, ANONYMOUS_ADMIN, ("anything", "at", "all")) is None
 
     def test_without_grants_nothing_is(self, row: Operation) -> None:
         if row.id not in FILTERED:

@@ -33,7 +33,7 @@ def test_an_upsert_of_lancedbs_client_uses_an_index_unless_it_says_otherwise(
 ) -> None:
     settings = SimpleNamespace(group_append_bytes=2**20)
     namespace: Any = SimpleNamespace(
-        house=SimpleNamespace(settings=settings, arrow_limits=None), merge_from=lambda request, _: request.use_index
+        services=SimpleNamespace(settings=settings, arrow_limits=None), merge_from=lambda request, _: request.use_index
     )
     call = Call(namespace, ("t",), {"on": ["id"], **stated}, {}, BytesBody(empty_stream()), remote)
     assert merge_insert_into_table(call) is used

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(tmp_path: Path) -> None:
     namespace = PennonNamespace(directory=tmp_path)
-    house = namespace.house
+    services = namespace.services
     table = Table(new_id(), (), "t", "file:///t")
-    house.database.write(lambda connection: tables.insert(connection, table))
-    job = house.database.write(
-        lambda connection: house.queue.submit(
+    services.database.write(lambda connection: tables.insert(connection, table))
+    job = services.database.write(
+        lambda connection: services.queue.submit(
             connection,
             kind="backfill",
             table_id=table.id,
@@ -51,10 +51,10 @@ def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(
     assert pauses[-1] == 0.25
     assert set(said) == {b"", b": still there\n\n"}
     assert len([text for text in said if text]) == int(now // 10)
-    house.queue.pause(job.id)
+    services.queue.pause(job.id)
     assert b"event: paused" in feed.read()
     assert feed.pause == 0.01
     assert not feed.ended
-    house.database.write(lambda connection: connection.run("DELETE FROM jobs"))
+    services.database.write(lambda connection: connection.run("DELETE FROM jobs"))
     assert (feed.read(), feed.ended) == (b"", True)
     namespace.close()

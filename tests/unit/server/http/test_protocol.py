@@ -154,7 +154,7 @@ class App:
 
     stall_seconds = 3600.0
 
-    def notice_arrival(self) -> None: ...
+    def begin_request(self) -> None: ...
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         exchange = Exchange(scope, receive, send)

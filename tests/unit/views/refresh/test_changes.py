@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from pennon.storage.local import LocalFolder
+from pennon.storage.local import LocalFileIO
 from pennon.views.refresh.changes import NotComparableError, compare, field_ids, new_columns
 from pennon.views.refresh.freshness import is_untouched
 
@@ -43,7 +43,7 @@ def append(start: int, stop: int) -> Callable[[Any], Any]:
 def told(old: Any, new: Any, columns: list[str] | None = None) -> dict[str, list[int]]:
     """Return what changed by the values of id: of the newer version, and of the older one for what is gone."""
     changes = compare(old, new, columns or ["id", "a"])
-    read_from_files = compare(old, new, columns or ["id", "a"], LocalFolder(new.uri))
+    read_from_files = compare(old, new, columns or ["id", "a"], LocalFileIO(new.uri))
     assert read_from_files.added.tolist() == changes.added.tolist()
     assert read_from_files.changed.tolist() == changes.changed.tolist()
     assert read_from_files.gone.tolist() == changes.gone.tolist()

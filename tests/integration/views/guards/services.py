@@ -58,12 +58,12 @@ class ViewLake(Lake):
             where=more.pop("where", None),
         )
         view = View(made.id, "query", definition.to_json(), {}, **more)
-        self.ns.house.database.write(lambda connection: views.insert(connection, view, {origin.id: used}))
+        self.ns.services.database.write(lambda connection: views.insert(connection, view, {origin.id: used}))
         return made.id
 
     def view_of(self, view_id: str) -> View | None:
         """Return what the catalog knows of a view."""
-        return self.ns.house.database.read(lambda connection: views.find(connection, view_id))
+        return self.ns.services.database.read(lambda connection: views.find(connection, view_id))
 
     def tables(self, namespace: str = "$") -> set[str]:
         """Return the names of a namespace's tables."""
