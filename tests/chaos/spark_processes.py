@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-WORKER, DAEMON, JAVA = "pennon.cli.worker", "pyspark.daemon", "org.apache.spark.deploy.SparkSubmit"
+WORKER, DAEMON, JAVA = "pennon.pipeline.worker.process", "pyspark.daemon", "org.apache.spark.deploy.SparkSubmit"
 
 
 def kill(pid: int) -> bool:

@@ -59,7 +59,7 @@ def serve(settings: Settings) -> None:
 
     Each option is also an environment variable, as PENNON_PORT is for --port, and a name in the file of --config.
     """
-    from pennon.server.process import configure_logging
+    from pennon.core.logs import configure_logging
     from pennon.server.process import serve as run
 
     configure_logging(settings.log_level, settings.log_format)

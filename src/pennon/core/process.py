@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+#: What a child process writes to standard output once it is ready.
+READY = b"ready\n"
 _PR_SET_PDEATHSIG = 1
 _PARENT_POLL_SECONDS = 0.5
 _MEMORY_POLL_SECONDS = 0.05

@@ -20,6 +20,7 @@ from pennon.catalog import namespaces
 from pennon.core.caller import ANONYMOUS_ADMIN, Caller, Principal, current_caller, set_caller
 from pennon.core.cancellation import Cancellation, set_cancellation
 from pennon.core.identifiers import ROOT, Identifier, format_identifier
+from pennon.core.logs import quoted
 from pennon.namespace import PennonNamespace
 from pennon.namespace.queries import Answer
 from pennon.server.auth.authentication import Authenticator
@@ -37,7 +38,6 @@ from pennon.server.http.stream_sender import StreamSender
 from pennon.server.http.streams import BlobStream, BodyPipe, Outgoing, cut_off
 from pennon.server.idempotency import Fingerprint, Replays, effect_of, replay
 from pennon.server.lancedb_compat import Remote, database_named
-from pennon.server.log_format import quoted
 from pennon.server.operations.model import Operation
 from pennon.server.request import Request
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import ipaddress
-import logging
 import signal
 import socket
 import sys
@@ -19,7 +18,6 @@ from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.server.application import Application
 from pennon.server.http.protocol import Protocol
-from pennon.server.log_format import JsonFormatter, TextFormatter
 from pennon.services import open_storage_root
 
 
@@ -126,14 +124,6 @@ def _spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def configure_logging(level: str, form: str) -> None:
-    """Send log lines to standard error, as text or as one JSON object a line."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def require_keys(settings: Settings) -> None:

@@ -15,18 +15,18 @@ import tempfile
 import threading
 import time
 
-from pennon.core.process import exit_with_parent
+from pennon.core.logs import configure_logging
+from pennon.core.process import READY, exit_with_parent
 from pennon.core.settings import Settings, SettingsError
 from pennon.server.metrics import SHARED_FOLDER, forget_process
-from pennon.server.process import address_of, answer, bind, can_share_port, configure_logging, say
+from pennon.server.process import address_of, answer, bind, can_share_port, say
 
 logger = logging.getLogger("pennon.server")
 
-READY = b"ready\n"
 _START_SECONDS = 120.0
 _RESTART_SECONDS = 1.0
 _WORKER_RESTART_SECONDS = 5.0
-_SERVER, _WORKER = "pennon.server.supervisor", "pennon.cli.worker"
+_SERVER, _WORKER = "pennon.server.supervisor", "pennon.pipeline.worker.process"
 
 
 def supervise(settings: Settings) -> None:

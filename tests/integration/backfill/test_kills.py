@@ -51,7 +51,7 @@ def children_of(server: PennonProcess) -> dict[int, bytes]:
 
 def worker_of(server: PennonProcess) -> int:
     """Return the process id of a server's worker."""
-    (worker,) = (pid for pid, command in children_of(server).items() if b"pennon.cli.worker" in command)
+    (worker,) = (pid for pid, command in children_of(server).items() if b"pennon.pipeline.worker.process" in command)
     return worker
 
 

@@ -30,7 +30,7 @@ def peak_of_worker(server: PennonProcess) -> int:
             command = (status.parent / "cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
-        if int(lines["PPid"]) == supervisor and b"pennon.cli.worker" in command:
+        if int(lines["PPid"]) == supervisor and b"pennon.pipeline.worker.process" in command:
             return int(lines["VmHWM"].split()[0]) * 1024
     raise AssertionError("the server has no worker")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.columns.plan import Unit
     from pennon.pipeline.worker.lease import Lease
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 Finished = tuple["Unit", dict[str, Any]]
 
@@ -52,14 +52,14 @@ class FillCommitter:
 
     def __init__(
         self,
-        tools: Tools,
+        services: WorkerServices,
         lease: Lease,
         table: Table,
         column: FeatureColumn,
         dataset: Any,
         states: list[FragmentState],
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._lease = lease
         self._table = table
         self._column = column
@@ -92,10 +92,10 @@ class FillCommitter:
             return self._record(connection, version, kept, metadata)
 
         written = commit_beside_others(
-            lambda: self._tools.writer.commit(self._table, self._branch, note, build), lambda: self._stopped
+            lambda: self._services.writer.commit(self._table, self._branch, note, build), lambda: self._stopped
         )
         if written is not None:
-            self._tools.queue.resume_running(self._lease.job)
+            self._services.queue.resume_running(self._lease.job)
         self._remove_unused(finished, kept)
         return Committed(tuple(unit for unit, _ in kept), written.version if written else None)
 
@@ -126,7 +126,7 @@ class FillCommitter:
         """Write down what a commit brings, in its own transaction, unless the job may not commit any more."""
         job = self._lease.job
         try:
-            self._tools.queue.guard(connection, job)
+            self._services.queue.guard(connection, job)
         except (LeaseLostError, StopRequestedError) as stopped:
             self._stopped = stopped
             raise ConcurrentModificationError("The job is to stop.") from stopped
@@ -185,7 +185,7 @@ class FillCommitter:
     ) -> None:
         """Save what is known of a column once a file is in its place."""
         sign = signature_after(metadata, column, output, file)
-        tag = self._tools.column_state_store.manifest_tag(self._table, self._branch, version)
+        tag = self._services.column_state_store.manifest_tag(self._table, self._branch, version)
         state = replace(fill, inputs=input_signature_after(metadata, column, file), manifest=tag).encode()
         record = Fill(self._table.id, output.key, sign, self._branch, metadata.id, version, state)
         column_states.save(connection, record)
@@ -218,16 +218,16 @@ class FillCommitter:
 
     def _remove_unused(self, finished: Sequence[Finished], kept: list[Finished]) -> None:
         """Remove the files of fragments that changed meanwhile, unless they are those of another worker by now."""
-        self._tools.queue.check_held(self._lease.job)
+        self._services.queue.check_held(self._lease.job)
         used = {receipt["file"]["path"] for _, receipt in kept}
-        folder = self._tools.storage_root.folder(self._table.location)
+        folder = self._services.storage_root.folder(self._table.location)
         home = branch_folder(self._branch)
         for _, receipt in finished:
             if receipt["file"]["path"] not in used:
                 folder.remove(f"{home}data/{receipt['file']['path']}")
 
     def _states_of(self, dataset: Any, column: FeatureColumn) -> dict[int, FragmentState]:
-        states = self._tools.column_state_store.read(dataset, self._table, self._branch, column)
+        states = self._services.column_state_store.read(dataset, self._table, self._branch, column)
         return {state.fragment_id: state for state in states}
 
     def _other_columns(self, dataset: Any) -> list[FeatureColumn]:

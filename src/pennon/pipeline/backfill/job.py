@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.pipeline.cluster.session import Session
     from pennon.pipeline.environments.environment import Shipped
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 logger = logging.getLogger("pennon.worker")
 
@@ -47,8 +47,8 @@ _ROUNDS = 5
 class Backfill:
     """One backfill job."""
 
-    def __init__(self, tools: Tools, lease: Lease) -> None:
-        self._tools = tools
+    def __init__(self, services: WorkerServices, lease: Lease) -> None:
+        self._services = services
         self._lease = lease
         self._job = lease.job
         self._spec: dict[str, Any] = lease.job.spec
@@ -58,7 +58,7 @@ class Backfill:
     def run(self) -> dict[str, Any]:
         """Fill the column, and before it, if so asked, those it depends on; return the job's result."""
         table = self._table()
-        self._pins = JobPins(self._tools.storage_root.folder(table.location), self._job)
+        self._pins = JobPins(self._services.storage_root.folder(table.location), self._job)
         try:
             result = self._run(table)
         except LeaseLostError:
@@ -80,7 +80,7 @@ class Backfill:
             raise
         except Exception:
             # Where it was dropped, or its branch deleted, these say so better than whoever missed their files.
-            self._tools.datasets.newest(self._table(), self._job.branch)
+            self._services.datasets.newest(self._table(), self._job.branch)
             raise
 
     def _fill(self, table: Table, path: str, *, is_own: bool) -> None:
@@ -101,10 +101,10 @@ class Backfill:
                 logger.info("the function of %s changed during job %s; planning anew", path, self._job.id)
                 current.checkpoints.clear()
                 continue
-            if current.is_all(self._tools.datasets.newest(table, self._job.branch).version):
+            if current.is_all(self._services.datasets.newest(table, self._job.branch).version):
                 break
         else:
-            self._tools.queue.note(self._job, "rows_remain", path)
+            self._services.queue.note(self._job, "rows_remain", path)
         if not once:
             current.checkpoints.clear()
 
@@ -112,10 +112,10 @@ class Backfill:
         spec = self._spec if is_own else {}
         dataset = self._open_pinned(table, pinned)
         column = find_feature_column(dataset, path)
-        states = self._tools.column_state_store.read(dataset, table, self._job.branch, column)
-        self._tools.column_state_store.confirm(dataset, table, self._job.branch, column, states)
+        states = self._services.column_state_store.read(dataset, table, self._job.branch, column)
+        self._services.column_state_store.confirm(dataset, table, self._job.branch, column, states)
         if pinned is not None:  # names rows; what is known of them is in the newest version
-            states = known_to(self._tools.datasets.at(table, self._job.branch, pinned), dataset, states, column)
+            states = known_to(self._services.datasets.at(table, self._job.branch, pinned), dataset, states, column)
         mode = Mode(spec.get("mode", Mode.DEFAULT))
         plan = plan_units(
             dataset,
@@ -127,9 +127,9 @@ class Backfill:
             most_fragments=spec.get("num_frags"),
         )
         where = checkpoint_path(column.output.key, column.digest, self._job.branch)
-        checkpoints = Checkpoints(self._tools.storage_root.folder(table.location), where)
-        open_committer = partial(FillCommitter, self._tools, self._lease, table, column, dataset, states)
-        options = self._tools.storage_root.options
+        checkpoints = Checkpoints(self._services.storage_root.folder(table.location), where)
+        open_committer = partial(FillCommitter, self._services, self._lease, table, column, dataset, states)
+        options = self._services.storage_root.options
         source = Snapshot(table.location, options, self._job.branch, dataset.version, bases_of(dataset))
         task = FillTask(source, self._work(table, column), self._sizes(), where, ())
         return Round(column, plan, checkpoints, open_committer, task)
@@ -139,7 +139,7 @@ class Backfill:
         also = () if pinned is None else (pinned,)
         self._pins.hold(*also)
         for _ in range(_ROUNDS):
-            dataset = self._tools.datasets.at(table, self._job.branch, None)
+            dataset = self._services.datasets.at(table, self._job.branch, None)
             with suppress(TableVersionNotFoundError):  # others committed and cleaned up since it was opened
                 self._pins.hold(dataset.version, *also)
                 return dataset
@@ -151,7 +151,7 @@ class Backfill:
 
         Not the version it was submitted at: the job it waited for may have computed rows since then.
         """
-        plans = [event.data for event in self._tools.queue.noted(self._job, "planned") if event.unit == path]
+        plans = [event.data for event in self._services.queue.noted(self._job, "planned") if event.unit == path]
         return int(plans[0]["version"]) if plans else version
 
     def _forget_earlier(self, checkpoints: Checkpoints, *, is_own: bool) -> None:
@@ -169,21 +169,21 @@ class Backfill:
         counters["rows_planned"] = self._lease.rows_done + plan.rows
         counters["fragments_planned"] = counters.get("fragments_committed", 0) + len(plan.units)
         data = {"version": plan.version, "rows": plan.rows, "fragments": len(plan.units), "bytes": plan.bytes}
-        self._tools.queue.note(self._job, "planned", path, data)
+        self._services.queue.note(self._job, "planned", path, data)
 
     def _work(self, table: Table, column: FeatureColumn) -> Work:
         targets = tuple(Target(output.path, output.root, output.struct_field) for output in column.outputs)
         function = None
         if column.reference is not None:
-            function = read_function(self._tools.storage_root.folder(table.location), column.reference)
+            function = read_function(self._services.storage_root.folder(table.location), column.reference)
         return Work(column.inputs, targets, function, column.expression)
 
     def _sizes(self) -> Sizes:
         spec, usual = self._spec, Sizes()
         fixed = spec.get("checkpoint_size")
         interval = spec.get("batch_checkpoint_flush_interval_seconds")
-        settings = self._tools.settings
-        near = self._tools.storage_root.root.is_local
+        settings = self._services.settings
+        near = self._services.storage_root.root.is_local
         return Sizes(
             batch_rows=settings.backfill_batch_rows,
             batch_bytes=settings.backfill_batch_bytes,
@@ -199,10 +199,10 @@ class Backfill:
         committer = current.open_committer()
         column = current.column
         manifest = self._spec.get("manifest") or column.manifest
-        with lend(self._tools, self._lease, self._spec.get("cluster"), column.image) as lent:
+        with lend(self._services, self._lease, self._spec.get("cluster"), column.image) as lent:
             if manifest:
                 self.phase = "environment"
-            with prepared(lent, manifest, self._tools.settings, self._lease) as (session, shipped):
+            with prepared(lent, manifest, self._services.settings, self._lease) as (session, shipped):
                 self._preflight(session, shipped, current)
                 self.phase = "compute"
                 self._run_tasks(session, shipped, current, committer)
@@ -212,7 +212,7 @@ class Backfill:
         if current.task.work.function is None:
             return
         self.phase = "preflight"
-        preflight = Preflight(self._tools, self._lease, session, shipped, current.needs.profile(session))
+        preflight = Preflight(self._services, self._lease, session, shipped, current.needs.profile(session))
         trial = replace(current.task, groups=(current.plan.units[:1],))
         preflight.fly(trial, [current.column.reference or ""], current.column.path)
 
@@ -265,10 +265,10 @@ class Backfill:
         self.phase = before
 
     def _result(self, table: Table) -> dict[str, Any]:
-        dataset = self._tools.datasets.at(table, self._job.branch, None)
+        dataset = self._services.datasets.at(table, self._job.branch, None)
         column = find_feature_column(dataset, self._spec["column"])
         state = summarise(
-            dataset, self._tools.column_state_store.read(dataset, table, self._job.branch, column), column
+            dataset, self._services.column_state_store.read(dataset, table, self._job.branch, column), column
         )
         counters = self._lease.counters
         self._lease.counters["rows_skipped"] = max(state.rows - int(counters.get("rows_planned", 0)), 0)
@@ -284,7 +284,7 @@ class Backfill:
         }
 
     def _table(self) -> Table:
-        found = self._tools.database.read(lambda connection: tables.find_by_id(connection, self._job.table_id))
+        found = self._services.database.read(lambda connection: tables.find_by_id(connection, self._job.table_id))
         if found is None:
             raise TableNotFoundError(f"The table {format_identifier(self._job.object)!r} was dropped.")
         return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.cluster.session import Session
     from pennon.pipeline.cluster.tasks import TaskRun
     from pennon.pipeline.worker.lease import Lease
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 _POLL_SECONDS = 0.02
 _LONGEST_POLL = 0.5
@@ -34,16 +34,16 @@ _PATIENCE_SECONDS = 5.0
 
 
 @contextmanager
-def lend(tools: Tools, lease: Lease, name: str | None, image: str | None) -> Iterator[Session]:
+def lend(services: WorkerServices, lease: Lease, name: str | None, image: str | None) -> Iterator[Session]:
     """Lend a job the session of a cluster, and tell where its pages are; or that the cluster is slow to answer."""
-    if image and not find_cluster(tools.settings, name).has_containers:
+    if image and not find_cluster(services.settings, name).has_containers:
         lease.note("image_unused", {"image": image, "reason": "only on Kubernetes are executors of an image"})
-    patience = min(_PATIENCE_SECONDS, tools.settings.cluster_seconds / 2)
+    patience = min(_PATIENCE_SECONDS, services.settings.cluster_seconds / 2)
     waiting = threading.Timer(patience, lease.note, ("waiting", {"cluster": name, "reason": "it does not answer yet"}))
     waiting.daemon = True
     waiting.start()
     try:
-        with tools.sessions.use(name, image, lease.check) as session:
+        with services.sessions.use(name, image, lease.check) as session:
             waiting.cancel()
             try:
                 if session.ui is not None:

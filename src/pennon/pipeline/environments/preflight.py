@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.cluster.session import Session
     from pennon.pipeline.environments.environment import Shipped
     from pennon.pipeline.worker.lease import Lease
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 
 class Trial(Protocol):
@@ -28,7 +28,7 @@ class Trial(Protocol):
 class Preflight:
     """Tries the functions of a job where its tasks are going to run."""
 
-    tools: Tools
+    services: WorkerServices
     lease: Lease
     session: Session
     shipped: Shipped
@@ -53,7 +53,7 @@ class Preflight:
         if "failure" in answer:
             raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
         self.session.tried.update(known)
-        self.tools.queue.note(self.lease.job, "preflight", unit, answer)
+        self.services.queue.note(self.lease.job, "preflight", unit, answer)
 
 
 @dataclass(frozen=True)

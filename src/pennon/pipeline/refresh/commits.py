@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.refresh.fragments import NewFragment
     from pennon.pipeline.refresh.sorted_lookup import Found
     from pennon.pipeline.worker.lease import Lease
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
     from pennon.views.refresh.plan import RefreshPlan
 
 
@@ -33,11 +33,11 @@ class OvertakenError(Exception):
 class PastRows:
     """The rows of a view that do not hold any more; they are looked for while others are computed."""
 
-    def __init__(self, tools: Tools, plan: RefreshPlan) -> None:
-        self._tools = tools
+    def __init__(self, services: WorkerServices, plan: RefreshPlan) -> None:
+        self._services = services
         self._plan = plan
         self._thread = ThreadPoolExecutor(1, "pennon-past-rows")
-        self._dataset = tools.datasets.at(plan.table, "", None)
+        self._dataset = services.datasets.at(plan.table, "", None)
         self._early = self._thread.submit(self._locate, self._dataset)
 
     def __enter__(self) -> Self:
@@ -51,8 +51,8 @@ class PastRows:
         return self._early.result() if dataset.version == self._dataset.version else self._locate(dataset)
 
     def _locate(self, dataset: Any) -> list[Found]:
-        folder = self._tools.storage_root.folder(self._plan.table.location)
-        return list(locate(dataset, self._plan.changes.past, folder, self._tools.storage_root.options))
+        folder = self._services.storage_root.folder(self._plan.table.location)
+        return list(locate(dataset, self._plan.changes.past, folder, self._services.storage_root.options))
 
 
 class ViewCommitter:
@@ -60,13 +60,13 @@ class ViewCommitter:
 
     def __init__(
         self,
-        tools: Tools,
+        services: WorkerServices,
         lease: Lease,
         plan: RefreshPlan,
         past: PastRows | None = None,
         errors: Sequence[tuple[str, ColumnError]] = (),
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._lease = lease
         self._plan = plan
         self._past = past
@@ -86,18 +86,18 @@ class ViewCommitter:
             return self._note(connection, version, self._counts(written, known))
 
         done = commit_beside_others(
-            lambda: self._tools.writer.commit(self._plan.table, "", note, build), lambda: self._stopped
+            lambda: self._services.writer.commit(self._plan.table, "", note, build), lambda: self._stopped
         )
         if done is None:
             return self.advance(), Counts()
-        self._tools.queue.resume_running(self._lease.job)
+        self._services.queue.resume_running(self._lease.job)
         return done.version, self._counts(written, known)
 
     def advance(self) -> int:
         """Record that the view holds its sources at newer versions without a change; return the view's version."""
-        newest = self._tools.datasets.newest(self._plan.table, "")
-        self._tools.database.write(lambda connection: self._advance(connection, newest.version))
-        self._tools.queue.resume_running(self._lease.job)
+        newest = self._services.datasets.newest(self._plan.table, "")
+        self._services.database.write(lambda connection: self._advance(connection, newest.version))
+        self._services.queue.resume_running(self._lease.job)
         return newest.version
 
     def _counts(self, written: int, known: Ids) -> Counts:
@@ -157,7 +157,7 @@ class ViewCommitter:
     def _advance(self, connection: Connection, version: int) -> None:
         """Move the watermark, unless the job may not commit any more or another refresh moved it."""
         plan = self._plan
-        self._tools.queue.guard(connection, self._lease.job)
+        self._services.queue.guard(connection, self._lease.job)
         if not views.advance(connection, plan.table.id, plan.view.watermark, plan.after, version, now_millis()):
             raise OvertakenError("Another refresh of the view was faster.")
         self._record_errors(connection)

@@ -67,20 +67,20 @@ class Computation:
 
     def __init__(self, refresh: Refresh, plan: RefreshPlan, spec: dict[str, Any], run: str) -> None:
         self._refresh = refresh
-        self._tools = refresh.tools
+        self._services = refresh.services
         self._lease = refresh.lease
         self._plan = plan
         self._spec = spec
         self._run = run
-        self._folder = self._tools.storage_root.folder(plan.table.location)
-        self._view: Any = self._tools.datasets.at(plan.table, "", None)
+        self._folder = self._services.storage_root.folder(plan.table.location)
+        self._view: Any = self._services.datasets.at(plan.table, "", None)
         self._contents = {reference: read_function(self._folder, reference) for reference in self._references()}
 
     def run(self) -> Computed:
         """Compute, and return what was written."""
-        with lend(self._tools, self._lease, self._spec.get("cluster"), self._image()) as lent:
+        with lend(self._services, self._lease, self._spec.get("cluster"), self._image()) as lent:
             self._refresh.phase = "environment"
-            with prepared(lent, self._manifest(), self._tools.settings, self._lease) as (session, shipped):
+            with prepared(lent, self._manifest(), self._services.settings, self._lease) as (session, shipped):
                 self._refresh.phase = "compute"
                 notices = Notices(self._folder, self._run)
                 notices.forget_old()
@@ -111,7 +111,7 @@ class Computation:
         at_once = needs.tasks_at_once(session, self._spec.get("concurrency") or len(tasks.groups))
         group, profile = self._lease.job.id, needs.profile(session)
         self._refresh.phase = "preflight"
-        preflight = Preflight(self._tools, self._lease, session, shipped, profile)
+        preflight = Preflight(self._services, self._lease, session, shipped, profile)
         preflight.fly(replace(tasks, groups=tasks.groups[:1]), self._references(), self._plan.table.name)
         self._refresh.phase = "compute"
         for start in range(0, len(tasks.groups), at_once):
@@ -160,7 +160,7 @@ class Computation:
         if len(computed.errors) < _MOST_EVENTS:
             where = {"source_row_id": row} if partition is None else {"partition": partition}
             data = {**where, "type": error["error_type"], "message": error["error_message"]}
-            self._tools.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
+            self._services.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
         found = ColumnError(
             job_id=self._lease.job.id,
             fragment_id=SOURCE,
@@ -212,7 +212,7 @@ class Computation:
         return start_statement(
             session,
             self._plan,
-            self._tools.storage_root.options,
+            self._services.storage_root.options,
             lambda names: WriteRows(target, names, run, most_rows, known),
             self._lease.job.id,
         )
@@ -287,14 +287,14 @@ class Computation:
 
     def _source(self) -> Snapshot:
         read = self._plan.reads[0]
-        options = self._tools.storage_root.options
+        options = self._services.storage_root.options
         return Snapshot(read.table.location, options, "", read.dataset.version, bases_of(read.dataset))
 
     def _target(self) -> Snapshot:
-        return Snapshot(self._plan.table.location, self._tools.storage_root.options, "", self._view.version)
+        return Snapshot(self._plan.table.location, self._services.storage_root.options, "", self._view.version)
 
     def _sizes(self) -> Sizes:
-        settings = self._tools.settings
+        settings = self._services.settings
         return Sizes(
             batch_rows=settings.backfill_batch_rows,
             batch_bytes=settings.backfill_batch_bytes,

@@ -28,7 +28,7 @@ from pennon.views.refresh.schema_evolution import widen
 if TYPE_CHECKING:
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 logger = logging.getLogger("pennon.worker")
 
@@ -39,8 +39,8 @@ _ROUNDS = 5
 class Refresh:
     """One refresh job."""
 
-    def __init__(self, tools: Tools, lease: Lease) -> None:
-        self.tools = tools
+    def __init__(self, services: WorkerServices, lease: Lease) -> None:
+        self.services = services
         self.lease = lease
         self._job = lease.job
         self._spec: dict[str, Any] = lease.job.spec
@@ -71,7 +71,7 @@ class Refresh:
             self.lease.check()
             self.phase = "plan"
             self._widen(table, spec)
-            plan = Planner(self.tools, table, spec, self._held).plan()
+            plan = Planner(self.services, table, spec, self._held).plan()
             try:
                 self._pin(plan)
                 self._tell(plan)
@@ -93,13 +93,13 @@ class Refresh:
 
     def _widen(self, table: Table, spec: dict[str, Any]) -> None:
         """Give a view that shows all columns of its sources those that are new, if they are to be followed."""
-        view = self.tools.database.read(lambda connection: views.find(connection, table.id))
+        view = self.services.database.read(lambda connection: views.find(connection, table.id))
         definition = Definition.from_json(view.definition) if view is not None else None
         if view is None or definition is None or view.on_schema_change != "rebuild" or not definition.all_columns:
             return
-        reads = Planner(self.tools, table, spec, self._held).reads(definition)
+        reads = Planner(self.services, table, spec, self._held).reads(definition)
         opened = [(read.table, read.dataset) for read in reads]
-        wider, lacking = widen(view, opened, self.tools.datasets.at(table, "", None).schema)
+        wider, lacking = widen(view, opened, self.services.datasets.at(table, "", None).schema)
         if not len(lacking):
             return
 
@@ -109,22 +109,22 @@ class Refresh:
             properties = {"operation": "Refresh", "principal": self._job.submitted_by, "job_id": self._job.id}
             return transactions.record(connection, "Refresh", table.identifier, properties)
 
-        self.tools.writer.change(table, "", note, lambda newest: newest.add_columns(lacking))
+        self.services.writer.change(table, "", note, lambda newest: newest.add_columns(lacking))
 
     def _carry_out(self, plan: RefreshPlan, spec: dict[str, Any]) -> dict[str, Any]:
         if plan.mode == "no_op":
             before = plan.view.watermark
             moved = before is None or before.to_json() != plan.after.to_json() or plan.view.stale_reason is not None
-            committer = ViewCommitter(self.tools, self.lease, plan)
-            version = committer.advance() if moved else self.tools.datasets.newest(plan.table, "").version
+            committer = ViewCommitter(self.services, self.lease, plan)
+            version = committer.advance() if moved else self.services.datasets.newest(plan.table, "").version
             return _result(plan, Computed(), version)
         run = f"{self._mark(self._job.attempt)}-{new_id()[-6:]}"
         self._remove_strays(plan, before=self._job.attempt)
         try:
-            with PastRows(self.tools, plan) as past:
+            with PastRows(self.services, plan) as past:
                 computed = Computation(self, plan, spec, run).run()
                 plan = replace(plan, after=replace(plan.after, trimmed_to=computed.trimmed_to))
-                version = self._commit(ViewCommitter(self.tools, self.lease, plan, past, computed.errors), computed)
+                version = self._commit(ViewCommitter(self.services, self.lease, plan, past, computed.errors), computed)
         finally:
             self._remove_strays(plan, before=self._job.attempt + 1)
         return _result(plan, computed, version)
@@ -150,32 +150,32 @@ class Refresh:
             marks.add(f"refresh-{plan.view.failed_job}")
         if not marks:
             return
-        folder = self.tools.storage_root.folder(plan.table.location)
-        known = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
-        kept = _named(self.tools.datasets.at(plan.table, "", None))
+        folder = self.services.storage_root.folder(plan.table.location)
+        known = self.services.database.read(lambda connection: views.find(connection, plan.table.id))
+        kept = _named(self.services.datasets.at(plan.table, "", None))
         for version in {plan.view.refreshed_version, known.refreshed_version if known is not None else None} - {None}:
             # An attempt that committed may have been followed by a compaction.
             with suppress(LanceNamespaceError):
-                kept |= _named(self.tools.datasets.at(plan.table, "", version))
+                kept |= _named(self.services.datasets.at(plan.table, "", version))
         remove_strays(folder, marks, kept)
 
     def _pin(self, plan: RefreshPlan) -> None:
         """Keep the versions that are read from being cleaned up."""
         for read in plan.reads:
-            pins.pin(self.tools.storage_root.folder(read.table.location), plan.table.id, read.dataset.version)
+            pins.pin(self.services.storage_root.folder(read.table.location), plan.table.id, read.dataset.version)
 
     def _release_pins(self, plan: RefreshPlan) -> None:
         """Give up the versions of sources that the view does not hold, as the catalog has it now."""
-        view = self.tools.database.read(lambda connection: views.find(connection, plan.table.id))
+        view = self.services.database.read(lambda connection: views.find(connection, plan.table.id))
         for read in plan.reads:
-            folder = self.tools.storage_root.folder(read.table.location)
+            folder = self.services.storage_root.folder(read.table.location)
             pins.release(folder, plan.table.id, keep=pins.versions_needed(view, read.table.id))
 
     def _tell(self, plan: RefreshPlan) -> None:
         rows = plan.rows
         self.lease.counters["rows_planned"] = self.lease.rows_done + rows
         data = {"mode": plan.mode, "reason": plan.reason, "rows": rows, "source_versions": plan.versions}
-        self.tools.queue.note(self._job, "planned", plan.table.name, data)
+        self.services.queue.note(self._job, "planned", plan.table.name, data)
 
     def _mark_stale(self, view_id: str, error: Exception) -> None:
         reason = str(error) or type(error).__name__
@@ -184,10 +184,10 @@ class Refresh:
             for failed in {view_id, self._job.table_id}:
                 views.mark_stale(connection, failed, reason, self._job.id)
 
-        self.tools.database.write(work)
+        self.services.database.write(work)
 
     def _table(self, view_id: str) -> Table:
-        found = self.tools.database.read(lambda connection: tables.find_by_id(connection, view_id))
+        found = self.services.database.read(lambda connection: tables.find_by_id(connection, view_id))
         if found is None:
             name = format_identifier(self._job.object) if view_id == self._job.table_id else view_id
             raise TableNotFoundError(f"The view {name!r} was dropped.")

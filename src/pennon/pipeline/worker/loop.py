@@ -30,7 +30,7 @@ from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 
 if TYPE_CHECKING:
     from pennon.jobs.worker_registry import WorkerRegistry
-    from pennon.pipeline.worker.services import Tools
+    from pennon.pipeline.worker.worker_services import WorkerServices
 
 logger = logging.getLogger("pennon.worker")
 
@@ -67,7 +67,7 @@ class Runner(Protocol):
         """Carry it out and return its result."""
 
 
-RUNNERS: dict[str, Callable[[Tools, Lease], Runner]] = {"backfill": Backfill, "refresh": Refresh}
+RUNNERS: dict[str, Callable[[WorkerServices, Lease], Runner]] = {"backfill": Backfill, "refresh": Refresh}
 
 
 def _next_pause(pause: float, shortest: float) -> float:
@@ -80,12 +80,12 @@ class Worker:
 
     def __init__(
         self,
-        tools: Tools,
+        services: WorkerServices,
         worker_registry: WorkerRegistry,
         triggers: Callable[[], None],
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._may_write = may_write
         self._worker_registry = worker_registry
         self._triggers = triggers
@@ -95,7 +95,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop; a job under way is then left for another worker."""
-        settings = self._tools.settings
+        settings = self._services.settings
         slots = settings.worker_slots
         me = self._worker_registry.register(slots)
         for name, chore, seconds in (
@@ -109,18 +109,18 @@ class Worker:
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
             while not self.stopping.is_set():
-                change_token = self._tools.database.change_token()
+                change_token = self._services.database.change_token()
                 taken = self._take(me.id, slots, threads)
                 pause = 0.0 if taken else _next_pause(pause, settings.worker_poll_seconds)
                 self._rest(pause, change_token)
         self._worker_registry.leave(me)
-        self._tools.sessions.close()
+        self._services.sessions.close()
 
     def _warm(self) -> None:
         """Start Spark before there is a job for it, unless the worker is told to stop."""
         try:
-            with self._tools.sessions.use(check=self._check) as session:
-                warm_up(session, lambda: self.stopping.is_set() or self._tools.queue.has_work())
+            with self._services.sessions.use(check=self._check) as session:
+                warm_up(session, lambda: self.stopping.is_set() or self._services.queue.has_work())
                 logger.info("Spark is warm")
         except ShuttingDownError:
             return
@@ -133,7 +133,7 @@ class Worker:
 
     def _rest(self, seconds: float, change_token: Hashable) -> None:
         """Wait for as long, or until something was written to the catalog since its stamp was taken."""
-        database, end = self._tools.database, time.monotonic() + seconds
+        database, end = self._services.database, time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and database.change_token() == change_token:
             if self.stopping.wait(left if change_token is None else min(left, _GLANCE_SECONDS)):
                 break
@@ -143,7 +143,7 @@ class Worker:
         if self._busy >= slots or not self._may_write():
             return False
         try:
-            job = self._tools.queue.claim(worker, self._tools.settings.job_lease_seconds)
+            job = self._services.queue.claim(worker, self._services.settings.job_lease_seconds)
         except Exception:
             logger.exception("the worker cannot look for jobs; that is tried again")
             self.stopping.wait(_AWAY_SECONDS)
@@ -167,11 +167,11 @@ class Worker:
     def carry_out(self, job: Job) -> None:
         """Carry out a job that was claimed, and say how it ended."""
         queue, lease = (
-            self._tools.queue,
-            Lease(self._tools.queue, job, self._tools.settings.job_lease_seconds, self.stopping),
+            self._services.queue,
+            Lease(self._services.queue, job, self._services.settings.job_lease_seconds, self.stopping),
         )
         with lease.held():
-            runner = RUNNERS[job.kind](self._tools, lease)
+            runner = RUNNERS[job.kind](self._services, lease)
             try:
                 result = runner.run()
                 queue.finish(job, DONE, counters=lease.counters, result=result)
@@ -195,7 +195,7 @@ class Worker:
                 queue.finish(job, FAILED, counters=lease.counters, failure=failure)
 
     def _stop(self, job: Job, lease: Lease, wish: str) -> None:
-        queue = self._tools.queue
+        queue = self._services.queue
         if wish == PAUSE:
             queue.release(job, "paused", lease.counters)
         elif wish == CANCEL:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Mode = Literal["no_op", "incremental", "rebuild"]
 
 
-class Tools(Protocol):
+class PlannerServices(Protocol):
     """What planning takes: the catalog, and the tables as they are or were, with their folders."""
 
     @property
@@ -95,23 +95,23 @@ class Planner:
     """Plans the refreshes of one view.
 
     Args:
-        tools: The catalog and the tables.
+        services: The catalog and the tables.
         table: The view's table.
         spec: What the refresh is asked for.
         held: Versions of tables, by their ids, that are read instead of the newest.
     """
 
     def __init__(
-        self, tools: Tools, table: Table, spec: Mapping[str, Any], held: Mapping[str, int] | None = None
+        self, services: PlannerServices, table: Table, spec: Mapping[str, Any], held: Mapping[str, int] | None = None
     ) -> None:
-        self._tools = tools
+        self._services = services
         self._table = table
         self._spec = spec
         self._held = held or {}
 
     def plan(self) -> RefreshPlan:
         """Look at the sources as they are now, and decide."""
-        view = self._tools.database.read(lambda connection: views.find(connection, self._table.id))
+        view = self._services.database.read(lambda connection: views.find(connection, self._table.id))
         if view is None:
             name = format_identifier(self._table.identifier)
             raise TableNotFoundError(f"{name!r} is not a materialized view any more.")
@@ -134,7 +134,7 @@ class Planner:
         return tuple(self._read(source, first=at == 0) for at, source in enumerate(definition.sources))
 
     def _read(self, source: Source, *, first: bool) -> Read:
-        table = self._tools.database.read(lambda connection: tables.find_by_id(connection, source.table_id))
+        table = self._services.database.read(lambda connection: tables.find_by_id(connection, source.table_id))
         if table is None:
             name = format_identifier(source.identifier)
             raise TableNotFoundError(f"The table {name!r}, which the view reads, was dropped.")
@@ -143,7 +143,7 @@ class Planner:
             version = self._spec.get("src_version")
         if version is None:
             version = self._held.get(table.id)
-        handle = self._tools.datasets.open(table, "", version)
+        handle = self._services.datasets.open(table, "", version)
         return Read(source, table, handle.dataset, None if table.managed else handle.content)
 
     def _fields(self, read: Read) -> dict[str, int]:
@@ -173,7 +173,7 @@ class Planner:
             return "rebuild", f"The view shows new columns of its sources: {', '.join(map(repr, new))}.", none
         if definition.volatile is not None:
             return "rebuild", f"The query uses {definition.volatile}, which changes by itself.", none
-        datasets = self._tools.datasets
+        datasets = self._services.datasets
         remade = next((read.name for read in reads if _moves(read) and was_remade(datasets, read.table, before)), None)
         if remade is not None:
             return "rebuild", f"{remade!r} was dropped and made again since the last refresh.", none
@@ -198,8 +198,8 @@ class Planner:
             if reason is not None:
                 return "rebuild", reason, none
             try:
-                folder = self._tools.storage_root.folder(read.table.location)
-                writes = partial(self._tools.datasets.column_writes, read.table, "", known, read.dataset.version)
+                folder = self._services.storage_root.folder(read.table.location)
+                writes = partial(self._services.datasets.column_writes, read.table, "", known, read.dataset.version)
                 changes = compare(old, read.dataset, read.source.columns, folder, writes)
             except NotComparableError as error:
                 reason = definition.rebuild_reason or f"{read.name!r} cannot be compared row by row: {error}."
@@ -216,7 +216,7 @@ class Planner:
 
     def _old(self, read: Read, version: int) -> Any:
         try:
-            return self._tools.datasets.at(read.table, "", version)
+            return self._services.datasets.at(read.table, "", version)
         except LanceNamespaceError:
             return None
 

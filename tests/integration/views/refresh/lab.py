@@ -21,7 +21,7 @@ from pennon.catalog.views import View
 from pennon.functions.decorators.udf import Function
 from pennon.namespace.namespace import PennonNamespace
 from pennon.pipeline.worker.loop import Worker
-from pennon.pipeline.worker.services import Tools
+from pennon.pipeline.worker.worker_services import WorkerServices
 from pennon.tables.arrow_stream import ArrowSource, BytesBody
 from pennon.views.compilation import Opened, draft_query
 from pennon.views.function_views import draft_expansion
@@ -63,10 +63,10 @@ class Outcome:
 class Lab:
     """Tables, views and their refreshes."""
 
-    def __init__(self, namespace: PennonNamespace, tools: Tools, worker: Worker) -> None:
+    def __init__(self, namespace: PennonNamespace, services: WorkerServices, worker: Worker) -> None:
         self.namespace = namespace
         self.services = namespace.services
-        self.tools = tools
+        self.services = services
         self.worker = worker
 
     # Tables.
@@ -232,21 +232,11 @@ class Lab:
 
 def open_lab(namespace: PennonNamespace, sessions: Any) -> Lab:
     """Return a lab in a namespace, whose jobs use these sessions."""
-    services = namespace.services
-    tools = Tools(
-        settings=services.settings,
-        database=services.database,
-        storage_root=services.storage_root,
-        datasets=services.datasets,
-        writer=services.writer,
-        column_state_store=services.column_state_store,
-        queue=services.queue,
-        sessions=sessions,
-    )
+    services = WorkerServices(**vars(namespace.services), sessions=sessions)
     worker = Worker.__new__(Worker)
-    worker._tools = tools
+    worker._services = services
     worker.stopping = threading.Event()
-    return Lab(namespace, tools, worker)
+    return Lab(namespace, services, worker)
 
 
 def _note(connection: Any) -> str:

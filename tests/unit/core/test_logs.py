@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pennon.server.log_format import JsonFormatter, TextFormatter, quoted
+from pennon.core.logs import JsonFormatter, TextFormatter, quoted
 
 FORGED = "name\r\n2026-01-01 00:00:00,000 INFO pennon.server forged\x85\u2028\x1b[2K"
 
