@@ -150,7 +150,8 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
     hidden.send("table", hidden.other("secret"), "create", stream())
     named = f"{hidden.name}$secret"
     view = f"{own.name}$of_secret"
-    own.ask("materialized_view", view, "create", {"source_query": f"SELECT id FROM {hidden.name}.secret"})
+    query = {"kind": "query", "source_query": f"SELECT id FROM {hidden.name}.secret", "output_schema": None}
+    own.ask("materialized_view", view, "create", query)
     told = {"mode": "rebuild", "reason": f"{named!r} has new columns.", "source_versions": {named: 1}, "rows": 3}
     failure: dict[str, Any] = {
         "type": "TableNotFoundError",
