@@ -242,7 +242,8 @@ class ColumnStateStore:
             fill = FragmentFill.decode(found.state) if found else FragmentFill()
             state = FragmentState(metadata.id, metadata.physical_rows, fragment.num_deletions, sign, fill)
             states.append(state)
-            if found is None:
+            # A restore may bring back rows that were deleted when the record was made, and that it knows nothing of.
+            if found is None or fill.deleted > fragment.num_deletions:
                 strangers.append(state)
         if strangers and dataset.has_stable_row_ids:
             former = self._former_fills(dataset, table, branch, column, self._of_table(table, known))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
-from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
+from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableBranchNotFoundError
 
 from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Staged, files_below, rows, stage_in, tag_of
@@ -134,7 +134,7 @@ class TestPaths:
         staged = target.stage("a$t")
         for branch in ("..", "dev/../..", "../../..", "/", "x/../../../_versions", "dev\0"):
             refuse(target, manifest_path=staged.path, branch=branch)
-        refuse(target, manifest_path=staged.path, branch="dev")
+        refuse(target, TableBranchNotFoundError, manifest_path=staged.path, branch="dev")
 
 
 class TestContents:
@@ -228,11 +228,12 @@ class TestUnmanaged:
             {"manifest_size": 1},
             {"e_tag": "x"},
             {"naming_scheme": "V1"},
-            {"branch": "dev"},
             {"version": 3},
         ):
             with pytest.raises((InvalidInputError, ConcurrentModificationError)):
                 lake.commit("t", staged, **request)
+        with pytest.raises(TableBranchNotFoundError):
+            lake.commit("t", staged, branch="dev")
         assert lake.state() == before
         garbage = Staged(staged.file, 2)
         garbage.file.write_bytes(b"garbage")

@@ -13,6 +13,7 @@ from lance_namespace.errors import (
     TableNotFoundError,
 )
 
+from pennon.commits.ownership import ROOT_MARK
 from tests.integration.catalog.lakes import files_below
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ class TestDeclaring:
         assert described.properties == {"owner": "ada"}
         assert lake("ListTables", "$").tables == ["t"]
 
-    def test_declaring_touches_no_storage(self, lake: Lake) -> None:
+    def test_declaring_writes_no_file_of_a_table(self, lake: Lake) -> None:
         lake("CreateNamespace", "a")
         lake("DeclareTable", "t")
         lake("DeclareTable", "a$t")
-        assert {name for name in files_below(lake.root) if not name.startswith(".pennon/")} == set()
+        assert {name for name in files_below(lake.root) if not name.startswith(".pennon/")} == {ROOT_MARK}
 
     def test_the_older_route_marks_root_tables_and_only_those(self, lake: Lake) -> None:
         lake("CreateNamespace", "a")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: What takes a catalog back to the schema before it had an identity, with locations in full.
 TO_SCHEMA_13 = (
     "UPDATE tables SET location = '{root}/' || location WHERE location NOT LIKE '/%' AND location NOT LIKE '%://%'",
+    "DROP TABLE clone_bases",
+    "ALTER TABLE column_errors DROP COLUMN commit_version",
+    "DROP TABLE column_writes",
     "DROP TABLE lost_versions",
     "DROP TABLE catalog_identity",
     "UPDATE pennon_schema SET version = 13",

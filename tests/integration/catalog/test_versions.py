@@ -159,7 +159,7 @@ class TestDeleting:
         assert five.numbers("t") == [4, 5]
 
     def test_a_range_without_versions_deletes_none(self, five: Lake) -> None:
-        for bounds in ((0, 1), (3, 3), (4, 2), (9, 12), (6, -1), (2**70, 2**71)):
+        for bounds in ((0, 1), (3, 3), (9, 12), (6, -1), (2**70, 2**71)):
             assert delete(five, "t", bounds).deleted_count == 0
         assert five.numbers("t") == [1, 2, 3, 4, 5]
 

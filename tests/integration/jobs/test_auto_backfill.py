@@ -38,16 +38,6 @@ def astray(nowhere: int) -> int:
     return nowhere
 
 
-@pennon.udf(auto_backfill=True)
-def chicken(egg: int) -> int:
-    return egg
-
-
-@pennon.udf(auto_backfill=True)
-def egg(chicken: int) -> int:
-    return chicken
-
-
 def rows(count: int) -> pa.Table:
     """Return rows that functions compute from."""
     return pa.table({"a": pa.array(range(count), pa.int64())})
@@ -144,8 +134,9 @@ def test_what_failed_is_repeated_by_no_worker_before_the_table_changes(farm: Far
 
 
 def test_a_column_that_cannot_be_filled_hinders_no_other(farm: Farm) -> None:
-    farm.table("cycle", {"chicken": chicken, "egg": egg})
-    farm.table("lost", {"lost": astray, "x": doubled})
+    farm.lake("CreateTable", "lost", data=rows(THRESHOLD).append_column("nowhere", pa.array(range(THRESHOLD))))
+    farm.lake("AlterTableAddColumns", "lost", new_columns=column_entries({"lost": astray, "x": doubled}))
+    farm.lake.open("lost").drop_columns(["nowhere"])
     farm.table("t", {"y": doubled})
     assert farm.tick() == ["x", "y"]
 

@@ -199,7 +199,7 @@ BAD: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
     ({"error_handling": {"on_error": "skip"}}, errors.InvalidInputError, "is for table functions"),
     ({"num_cpus": 0}, errors.InvalidInputError, "num_cpus is 0"),
     ({"memory": -1}, errors.InvalidInputError, "memory is -1"),
-    ({"manifest": "{"}, errors.InvalidInputError, "manifest must be"),
+    ({"manifest": "{"}, errors.InvalidInputError, "The manifest is not JSON"),
     ({"manifest": '{"pip": 1}'}, errors.InvalidInputError, "'pip' must be a list"),
     ({"manifest": "{}", "manifest_checksum": "0"}, errors.InvalidInputError, "manifest_checksum"),
 ]

@@ -67,7 +67,9 @@ def test_pieces_are_as_large_as_asked_for(lab: Lab) -> None:
 
 def test_packages_of_a_refresh_come_in_place_of_those_of_the_function(lab: Lab, tmp_path: Path) -> None:
     def manifest(version: str) -> str:
-        return json.dumps({"py_modules": [str(make_wheel(tmp_path, "pennon_test_cup", version))]})
+        wheel = make_wheel(tmp_path, "pennon_test_cup", version)
+        content = base64.b64encode(wheel.read_bytes()).decode()
+        return json.dumps({"py_modules": [{"name": wheel.name, "content": content}]})
 
     @pennon.chunker
     def cup(id: int) -> Iterator[str]:  # noqa: A002
