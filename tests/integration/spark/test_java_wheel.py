@@ -22,11 +22,11 @@ print(java, answers)
 
 
 def test_spark_runs_on_the_wheel(tmp_path: Path) -> None:
-    services = tmp_path / "bin"
-    services.mkdir()
+    tools = tmp_path / "bin"
+    tools.mkdir()
     for name in ("bash", "basename", "dirname", "env", "head", "ps", "sh", "uname"):  # what Spark's scripts call
-        (services / name).symlink_to(shutil.which(name) or "/bin/false")
-    environment = {"PATH": str(services), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": os.environ["HOME"]}
+        (tools / name).symlink_to(shutil.which(name) or "/bin/false")
+    environment = {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": os.environ["HOME"]}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=200
     )
