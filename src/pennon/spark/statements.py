@@ -42,7 +42,7 @@ def sql(spark: SparkSession, query: str, tables: Mapping[str, Snapshot] | None =
             Other names are left to Spark, as are its own temporary views.
         options: How to reach the server: ``url``, ``api_key`` and ``database``, as the source has them.
     """
-    found = [(place, _find(spark, place, tables, options)) for place in _storage_root(query)]
+    found = [(place, _find(spark, place, tables, options)) for place in _table_references(query)]
     snapshots = {f"pennon_{uuid.uuid4().hex}": (place, known) for place, known in found if known is not None}
     text = _spliced(query, {name: place for name, (place, _) in snapshots.items()})
     needs = needs_of(spark, text, {name: known.schema() for name, (_, known) in snapshots.items()})
@@ -82,7 +82,7 @@ def _parse(query: str) -> Any:
         raise InvalidInputError(f"The query cannot be read: {error}") from None
 
 
-def _storage_root(query: str) -> list[_Place]:
+def _table_references(query: str) -> list[_Place]:
     """Return where a query names tables, without those that it defines itself."""
     from sqlglot import exp
 
@@ -133,10 +133,10 @@ def _end_of_version(query: str, start: int) -> int:
     return int(tokens[3].end) + 1
 
 
-def _spliced(query: str, storage_root: Mapping[str, _Place]) -> str:
+def _spliced(query: str, references: Mapping[str, _Place]) -> str:
     """Put names of views in the places of tables; a table without another name keeps its own."""
-    changes = [(start, stop, "") for start, stop in _long_columns(query, (p.identifier for p in storage_root.values()))]
-    for name, place in storage_root.items():
+    changes = [(start, stop, "") for start, stop in _long_columns(query, (p.identifier for p in references.values()))]
+    for name, place in references.items():
         alias = " AS `" + place.alias.replace("`", "``") + "`" if place.alias is not None else ""
         changes.append((place.start, place.stop, name + alias))
     for start, stop, text in sorted(changes, reverse=True):

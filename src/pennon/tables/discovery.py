@@ -94,21 +94,17 @@ class Discovery:
     def _scan(self) -> bool:
         """Add and remove tables; false when a folder may yet become a table without a change to the root."""
         root = self._storage_root.root_location
-        storage_root = {
+        folders = {
             f"{root}/{name}": name.removesuffix(TABLE_SUFFIX)
             for name in self._storage_root.root.folders()
             if name.endswith(TABLE_SUFFIX) and name != TABLE_SUFFIX
         }
         known = self._database.read(lambda connection: tables.in_namespace(connection, ROOT))
         taken = {table.location for table in known} | {f"{root}/{table.name}{TABLE_SUFFIX}" for table in known}
-        new = [
-            name
-            for place, name in storage_root.items()
-            if place not in taken and not is_link(self._storage_root, place)
-        ]
+        new = [name for place, name in folders.items() if place not in taken and not is_link(self._storage_root, place)]
         found = [table for table in map(self._inspect, new) if table is not None]
         mine = [table for table in known if table.origin == DISCOVERED]
-        gone = [table for table in mine if table.location not in storage_root or self._leads_out(table.location)]
+        gone = [table for table in mine if table.location not in folders or self._leads_out(table.location)]
         reserved = [table for table in mine if table.declared]
         written = [
             table for table in reserved if stored_versions(self._storage_root.folder(table.location), table.id, "")

@@ -115,7 +115,7 @@ class ViewCommitter:
             gone = [fragment.fragment_id for fragment in dataset.get_fragments()]
             self._all_removed = dataset.count_rows()
         else:
-            for fragment_id, offsets in self._storage_root(dataset):
+            for fragment_id, offsets in self._rows_to_delete(dataset):
                 left = dataset.get_fragment(fragment_id).delete_rows(offsets.tolist())
                 if left is None:
                     gone.append(fragment_id)
@@ -129,7 +129,7 @@ class ViewCommitter:
             removed_fragment_ids=gone, updated_fragments=updated, new_fragments=fragments
         )
 
-    def _storage_root(self, dataset: Any) -> list[tuple[int, Ids]]:
+    def _rows_to_delete(self, dataset: Any) -> list[tuple[int, Ids]]:
         """Return where the view's rows are that come from rows of the source which are gone or others now."""
         found = self._past.find(dataset) if self._past is not None else []
         self._removed = np.concatenate([np.empty(0, dtype=np.int64), *(sources for _, _, sources in found)])

@@ -31,27 +31,18 @@ class Head:
             self._rows = self._fragment.physical_rows
             self._row_bytes = sum(sizes) / max(self._rows, 1)
 
-    def holds(self, storage_root: range) -> bool:
+    def holds(self, rows: range) -> bool:
         """Tell whether rows are in this fragment, and together so small that reading them takes no time."""
-        return (
-            bool(storage_root)
-            and storage_root.stop <= self._rows
-            and len(storage_root) * self._row_bytes <= _MOST_BYTES
-        )
+        return bool(rows) and rows.stop <= self._rows and len(rows) * self._row_bytes <= _MOST_BYTES
 
-    def take(self, storage_root: range, columns: list[str] | None) -> pa.Table:
+    def take(self, rows: range, columns: list[str] | None) -> pa.Table:
         """Return rows by their places; they are kept, if they are small in memory, too."""
         asked, within, kept = self._kept
-        if (
-            kept is not None
-            and columns == asked
-            and within.start <= storage_root.start
-            and storage_root.stop <= within.stop
-        ):
-            return kept.slice(storage_root.start - within.start, len(storage_root))
+        if kept is not None and columns == asked and within.start <= rows.start and rows.stop <= within.stop:
+            return kept.slice(rows.start - within.start, len(rows))
         assert self._fragment is not None  # noqa: S101 (or it would hold no rows)
-        found = self._fragment.take(list(storage_root), columns=columns)
+        found = self._fragment.take(list(rows), columns=columns)
         # With all that its buffers hold: values may be a small part of the page that they were decoded from.
         if found.get_total_buffer_size() <= _MOST_BYTES:
-            self._kept = columns, storage_root, found
+            self._kept = columns, rows, found
         return found

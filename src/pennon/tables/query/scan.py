@@ -76,13 +76,13 @@ def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
     if not near or not _is_plain(query) or limit == 0:
         return open_scan(dataset, query)
     if asks_for_few_rows(query) and _names_columns(handle.head, query):
-        storage_root = _storage_root(query)
-        if handle.head.holds(storage_root):
+        rows = _row_range(query)
+        if handle.head.holds(rows):
             return read_head(handle.head, query)
-        storage_root = range(storage_root.start, min(storage_root.stop, dataset.count_rows()))
-        if storage_root:
+        rows = range(rows.start, min(rows.stop, dataset.count_rows()))
+        if rows:
             with typed_errors():
-                return dataset.take(list(storage_root), columns=query.columns).to_reader()
+                return dataset.take(list(rows), columns=query.columns).to_reader()
     options = {"columns": _columns(dataset, query), "with_row_id": query.with_row_id}
 
     def scan(start: int, rows: int) -> Any:
@@ -104,13 +104,13 @@ def open_scan(dataset: Any, query: Query) -> Any:
 def is_in_head(handle: Handle, query: Query) -> bool:
     """Tell whether a query for a few rows is answered by first rows of a table that are known to be small."""
     head = handle.known_head
-    return head is not None and _names_columns(head, query) and head.holds(_storage_root(query))
+    return head is not None and _names_columns(head, query) and head.holds(_row_range(query))
 
 
 def read_head(head: Head, query: Query) -> Any:
     """Return the batches of a query that first rows answer."""
     with typed_errors():
-        return head.take(_storage_root(query), query.columns).to_reader()  # type: ignore[arg-type]  # names, as was asked
+        return head.take(_row_range(query), query.columns).to_reader()  # type: ignore[arg-type]  # names, as was asked
 
 
 def asks_for_few_rows(query: Query) -> bool:
@@ -118,7 +118,7 @@ def asks_for_few_rows(query: Query) -> bool:
     return _is_plain(query) and 0 < (_limit(query.k) or 0) <= _FEW_ROWS
 
 
-def _storage_root(query: Query) -> range:
+def _row_range(query: Query) -> range:
     offset = query.offset or 0
     return range(offset, offset + (_limit(query.k) or 0))
 

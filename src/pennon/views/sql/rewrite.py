@@ -79,12 +79,12 @@ class Statement:
         first = next(index for index, token in enumerate(self._read) if token.token_type == TokenType.SELECT) + 1
         if self._read[first].token_type == TokenType.ALL:
             first += 1
-        storage_root = self._items(first)
-        if len(storage_root) != len(items):
+        spans = self._items(first)
+        if len(spans) != len(items):
             raise InvalidInputError("The SQL cannot be read: a column between two commas is missing.")
         own = f"{quote(table)}.{quote(SOURCE_ROW)}"
         edits = [Edit(self._read[first].start, self._read[first].start, f"{own}, ")]
-        for columns, (start, end) in zip(items, storage_root, strict=True):
+        for columns, (start, end) in zip(items, spans, strict=True):
             if columns is not None:
                 written = ", ".join(f"{quote(table)}.{quote(name)}" for name in columns)
                 edits.append(Edit(self._read[start].start, self._read[end - 1].end + 1, written))
