@@ -32,7 +32,7 @@ STEPS: dict[str, Step] = {
     "pinned": (pins, "pin", "after"),
     "computed": (Computation, "run", "after"),
     "before commit": (ViewCommitter, "commit", "before"),
-    "files deleted": (ViewCommitter, "_storage_root", "after"),
+    "files deleted": (ViewCommitter, "_rows_to_delete", "after"),
     "staged": (CommitAuthority, "stage", "after"),
     "watermark moved": (views, "advance", "after"),
     "recorded": (authority, "publish", "before"),
