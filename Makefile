@@ -18,7 +18,7 @@ COVERAGE_TESTS ?= tests
 COVERAGE_ARGS ?=
 # The programs among the files in benchmarks/; the others are parts of them.
 BENCHMARKS ?= benchmarks/metadata.py benchmarks/data.py benchmarks/backfill.py \
-	benchmarks/views.py benchmarks/source.py
+	benchmarks/views.py benchmarks/source.py benchmarks/lookup.py
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -51,7 +51,8 @@ smoke: ## Run a few tests of everything, also on another Python (PYTHON=python3.
 lint: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(wildcard src tests benchmarks scripts)
+	$(BIN)/mypy src
+	$(BIN)/mypy --config-file tests/mypy.ini $(wildcard tests benchmarks scripts)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/oxlint src/pennon/console
 

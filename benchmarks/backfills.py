@@ -78,7 +78,7 @@ class Bench:
 
     def __enter__(self) -> Bench:
         with contextlib.ExitStack() as stack:
-            self._server = start(PENNON, self._folder, {"PENNON_WORKER_WARM": "true"})
+            self._server = start(PENNON, self._folder, {"PENNON_SPARK_PRESTART": "true"})
             stack.callback(self._server.stop)
             stack.callback(Family(self._server).resume)
             self._loop = stack.enter_context(Loop())

@@ -72,7 +72,7 @@ class Watched:
             self._table.add(_rows(start_, min(_FRAGMENT_ROWS, rows - start_)))
         self._next = rows
         columns = {"id": "id", "sum": "x + y", "product": product}
-        self._view = self._db.create_materialized_view(f"{name}_view", name, select=columns, with_no_data=True)
+        self._view = self._db.create_materialized_view(f"{name}_view", name, select=columns, with_no_data=True)  # type: ignore[arg-type]
 
     def refresh(self, expected_mode: str, expected_calls: int, **options: Any) -> dict[str, float]:
         """Refresh the view, and check what it did and what it holds."""
@@ -228,7 +228,7 @@ def main() -> int:
 
     findings = Findings(GOALS, METRICS)
     with tempfile.TemporaryDirectory(prefix="pennon-views-", dir=options.folder, ignore_cleanup_errors=True) as folder:
-        server = start(PENNON, Path(folder), {"PENNON_WORKER_WARM": "true"})
+        server = start(PENNON, Path(folder), {"PENNON_SPARK_PRESTART": "true"})
         try:
             await_spark(server)
             bench = Bench(server, findings, options.rows, options.rounds)

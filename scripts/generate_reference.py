@@ -20,7 +20,7 @@ from lance_namespace import errors as published
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
 from pennon.cli.examples import examples_of
-from pennon.cli.exit_codes import Exit
+from pennon.cli.exit_codes import ExitCode
 from pennon.cli.main import app
 from pennon.cli.options import flag_name
 from pennon.core.errors import STATUS_BY_CODE, advice_for
@@ -110,7 +110,7 @@ def commands() -> str:
 
 def exits_table() -> str:
     """Return every exit code with what it means."""
-    return _table(("Code", "Meaning"), [(str(int(code)), code.meaning) for code in Exit])
+    return _table(("Code", "Meaning"), [(str(int(code)), code.meaning) for code in ExitCode])
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -144,8 +144,9 @@ def commands_of(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _command(name: str, command: Any) -> str:
-    arguments = [p for p in command.params if not p.opts[0].startswith("-")]
-    options = [p for p in command.params if p.opts[0].startswith("-")]
+    shown_params = [p for p in command.params if not getattr(p, "hidden", False)]
+    arguments = [p for p in shown_params if not p.opts[0].startswith("-")]
+    options = [p for p in shown_params if p.opts[0].startswith("-")]
     words = [name, "[OPTIONS]", *(_usage(argument) for argument in arguments)]
     lines = [f"### `{name}`", "", inspect.cleandoc(command.help or ""), "", "```text", " ".join(words), "```", ""]
     rows = [(_spelling(p), _default_of(p), _meaning(p)) for p in [*arguments, *options]]

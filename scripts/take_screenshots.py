@@ -32,7 +32,7 @@ _FRAGMENTS = 8
 _SECONDS = 120
 _SETTINGS = {
     "PENNON_WORKERS": "1",
-    "PENNON_WORKER_WARM": "true",
+    "PENNON_SPARK_PRESTART": "true",
     "PENNON_SPARK_CONF": json.dumps({"spark.ui.enabled": "true", "spark.ui.port": "0"}),
 }
 #: Name, origin, notes, and the colour of the cup.
@@ -63,7 +63,7 @@ def strength(price: float, steeped: int) -> float:
     return price * steeped / 60
 
 
-@pennon.chunker(output_schema=pa.schema([("word", pa.string())]))  # type: ignore[untyped-decorator]
+@pennon.chunker(output_schema=pa.schema([("word", pa.string())]))
 def words(notes: str) -> Iterator[dict[str, str]]:
     """Make a row of each word."""
     for word in notes.replace(",", "").split():

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import hypothesis
 import pytest
 
-from tests.support.portions import Portions, turn_of
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.rest import RestClient
 from tests.support.s3 import S3Root, S3Server
 from tests.support.server import PennonProcess
 from tests.support.spark import WORKER
+from tests.support.xdist_groups import GroupScheduling, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,15 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: turn_of(item.nodeid))
+    items.sort(key=lambda item: order_of(item.nodeid))
     for item in items:
         if item.path.is_relative_to(CHAOS):
             item.add_marker("chaos")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Portions:
-    return Portions(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pennon.client import Job, computed, connect, query
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Where the names are that importing ``pennon`` promises: the server and its workers do without most of them.
-_HOMES = {
+#: The public names and their modules, which are imported on first use: the server and its workers need few of them.
+_MODULES = {
     "Job": "pennon.client",
     "computed": "pennon.client",
     "connect": "pennon.client",
@@ -25,15 +25,15 @@ _HOMES = {
 __all__ = ["ErrorPolicy", "Job", "__version__", "chunker", "computed", "connect", "query", "udf", "udtf"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_MODULES})

@@ -1,4 +1,4 @@
-"""The services of a process, API server or worker alike: built once from the settings, and passed to what uses them."""
+"""The services of a process, API or worker: built once from the settings, and passed to what uses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pennon.tables.writer import Writer
 
 @dataclass(frozen=True)
 class Services:
-    """What operations and jobs work with; one of each in a process."""
+    """The services that operations and jobs use; a process has one of each."""
 
     settings: Settings
     database: Database
@@ -53,12 +53,12 @@ class Services:
 
     @property
     def sql_limits(self) -> SqlLimits:
-        """How long SQL of callers may be."""
+        """The maximum size of SQL from callers."""
         return SqlLimits(self.settings.max_expression_bytes, self.settings.max_expression_literals)
 
 
 def open_storage_root(settings: Settings) -> StorageRoot:
-    """Return the storage root that the settings name; raises an error if they are wrong."""
+    """Return the storage root that the settings name, or raise an error if they are invalid."""
     return StorageRoot(
         settings.root_url,
         settings.storage_options,
@@ -76,7 +76,7 @@ def build_services(settings: Settings) -> Services:
     )
     migrate(database)
     if database.read(has_absolute):
-        database.write(make_relative)  # what releases before schema version 14 stored
+        database.write(make_relative)  # releases before schema version 14 stored absolute locations
     ownership = Ownership(database, storage_root)
     history = History(database, storage_root, ownership)
     authority = CommitAuthority(database, storage_root, history, ownership, settings.manifest_cache_bytes)
@@ -86,7 +86,7 @@ def build_services(settings: Settings) -> Services:
         authority,
         index_cache_bytes=settings.index_cache_bytes,
         metadata_cache_bytes=settings.metadata_cache_bytes,
-        handles=settings.dataset_handles,
+        handles=settings.dataset_cache_entries,
     )
     writer = Writer(database, storage_root, datasets, ownership)
     return Services(
@@ -95,18 +95,20 @@ def build_services(settings: Settings) -> Services:
         storage_root=storage_root,
         history=history,
         authority=authority,
-        details=DetailReader(datasets, settings.detail_cache_entries),
-        discovery=Discovery(database, storage_root, enabled=settings.discover, seconds=settings.discover_seconds),
+        details=DetailReader(datasets, settings.schema_cache_entries),
+        discovery=Discovery(
+            database, storage_root, enabled=settings.discover_tables, seconds=settings.discovery_interval_seconds
+        ),
         ownership=ownership,
         removal=Removal(database, storage_root, ownership),
         datasets=datasets,
         writer=writer,
-        indexer=Indexer(database, datasets, settings.index_threads),
+        indexer=Indexer(database, datasets, settings.index_threads, settings.memory_limit_bytes // 4),
         uploads=Uploads(database, writer),
         arrow_limits=ArrowLimits(
             settings.max_batch_bytes, settings.max_upload_bytes, MemoryBudget(settings.batch_memory_bytes)
         ),
-        queue=Queue(database, attempts=settings.job_attempts),
+        queue=Queue(database, attempts=settings.max_job_takeovers),
         column_state_store=ColumnStateStore(database, storage_root, history),
         worker_registry=WorkerRegistry(database, settings.job_lease_seconds),
         query_pool=QueryPool(settings),

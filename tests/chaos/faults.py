@@ -9,16 +9,16 @@ REMOTE = "pennon.storage.object_store:ObjectStoreFileIO"
 #: Before a version is recorded.
 STAGE = f"before {AUTHORITY}.stage"
 STAGED = f"after {AUTHORITY}.stage"
-RECORD = f"after {AUTHORITY}.record"
+RECORD = f"after {AUTHORITY}.record_version"
 #: After that.
 PUBLISH = f"before {AUTHORITY}.publish"
-PROMOTE = f"before {LOCAL}.publish_if_absent"
+PUBLISH_FILE = f"before {LOCAL}.publish_if_absent"
 UNSTAGE = f"before {LOCAL}.remove"
-PROMOTED = f"after {LOCAL}.publish_if_absent"
-REMOTE_PROMOTE = f"before {REMOTE}.publish_if_absent"
+PUBLISHED_FILE = f"after {LOCAL}.publish_if_absent"
+REMOTE_PUBLISH_FILE = f"before {REMOTE}.publish_if_absent"
 REMOTE_UNSTAGE = f"before {REMOTE}.remove"
-REMOTE_PROMOTED = f"after {REMOTE}.publish_if_absent"
-SETTLE = "before pennon.catalog.versions:settle"
+REMOTE_PUBLISHED_FILE = f"after {REMOTE}.publish_if_absent"
+FINALIZE = "before pennon.catalog.versions:finalize"
 
 #: Inside the transactions that change the catalog.
 INSERT = "after pennon.catalog.tables:insert"
@@ -28,28 +28,28 @@ SCHEDULE = "after pennon.tables.removal:Removal.schedule"
 REMOVE = "before pennon.tables.removal:Removal.remove"
 REMOVE_FOLDER = f"before {LOCAL}.remove_all"
 REMOVE_TREE = "before shutil:rmtree"
-FORGET = "before pennon.catalog.garbage:remove"
+DELETE_GARBAGE = "before pennon.catalog.garbage:delete"
 
-ANSWER = "before pennon.server.http.exchange:Exchange.answer"
+ANSWER = "before pennon.server.http.exchange:Exchange.respond"
 
 FAULTS = (
     STAGE,
     STAGED,
     RECORD,
     PUBLISH,
-    PROMOTE,
+    PUBLISH_FILE,
     UNSTAGE,
-    PROMOTED,
-    REMOTE_PROMOTE,
+    PUBLISHED_FILE,
+    REMOTE_PUBLISH_FILE,
     REMOTE_UNSTAGE,
-    REMOTE_PROMOTED,
-    SETTLE,
+    REMOTE_PUBLISHED_FILE,
+    FINALIZE,
     INSERT,
     RENAME,
     SCHEDULE,
     REMOVE,
     REMOVE_FOLDER,
     REMOVE_TREE,
-    FORGET,
+    DELETE_GARBAGE,
     ANSWER,
 )

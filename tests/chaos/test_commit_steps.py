@@ -119,7 +119,9 @@ class CommitSteps(RuleBasedStateMachine):
         staged = commit.staged
         assert staged is not None
         try:
-            recorded = self.services.database.write(lambda c: self.services.authority.record(c, staged, "transaction"))
+            recorded = self.services.database.write(
+                lambda c: self.services.authority.record_version(c, staged, "transaction")
+            )
         except ln.ConcurrentModificationError:
             return
         assert recorded.version not in self.recorded, "a version was recorded twice"

@@ -106,7 +106,8 @@ def _a_count(manifest: Any, chance: random.Random) -> None:
 
 def _a_section(manifest: Any, chance: random.Random) -> None:
     position = chance.choice([0, 1, 50, 10**6, *HUGE])
-    setattr(manifest, chance.choice(["index_section", "transaction_section"]), position)
+    sections = ["index_section", "old_transaction_section", "transaction_section"]
+    setattr(manifest, chance.choice(sections), position)
 
 
 def _a_label(manifest: Any, chance: random.Random) -> None:
@@ -257,6 +258,7 @@ def test_no_manifest_ends_the_server_or_leads_out_of_its_table(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_no_manifest_of_many_ends_the_server(server: PennonProcess, template: Path, secret: Path) -> None:
     seed, until = random.SystemRandom().randrange(2**32), time.monotonic() + 300
     while time.monotonic() < until:

@@ -56,7 +56,7 @@ def test_a_table_is_still_there_when_its_drop_was_not_recorded(mortal: FindMorta
         (faults.REMOVE, True),
         (faults.REMOVE, False),
         (faults.REMOVE_TREE, True),
-        (faults.FORGET, True),
+        (faults.DELETE_GARBAGE, True),
         (faults.ANSWER, True),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_name_is_free_while_what_a_dead_process_was_removing_is_still_its_own(
     server.server.start()
     try:
         server.table("t").write(rows(10), "create")
-        server.arm(faults.FORGET)
+        server.arm(faults.DELETE_GARBAGE)
         assert server.post("/v1/table/t/drop", {}) is None
         server.recover()
         server.table("t").write(rows(5), "create")

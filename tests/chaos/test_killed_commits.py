@@ -24,18 +24,18 @@ BEFORE_THE_RECORD = {
 #: Steps after which it has, whatever is left to do.
 AFTER_THE_RECORD = {
     "once it is recorded": faults.PUBLISH,
-    "before it gets its final name": faults.PROMOTE,
+    "before it gets its final name": faults.PUBLISH_FILE,
     "before the staged file goes": faults.UNSTAGE,
-    "once it is in place": faults.PROMOTED,
-    "before the record is settled": faults.SETTLE,
+    "once it is in place": faults.PUBLISHED_FILE,
+    "before the record is finalized": faults.FINALIZE,
     "before the answer": faults.ANSWER,
 }
 #: The same in a bucket.
 IN_A_BUCKET = {
     "once it is recorded": faults.PUBLISH,
-    "before it gets its final name": faults.REMOTE_PROMOTE,
+    "before it gets its final name": faults.REMOTE_PUBLISH_FILE,
     "before the staged object goes": faults.REMOTE_UNSTAGE,
-    "once it is in place": faults.REMOTE_PROMOTED,
+    "once it is in place": faults.REMOTE_PUBLISHED_FILE,
 }
 
 
@@ -100,7 +100,9 @@ def test_a_rival_that_comes_after_the_crash_has_lost_and_sees_the_winner(
     flight.mortal.table(name).check(version=2, ids=range(20))
 
 
-@pytest.mark.parametrize("step", [faults.PUBLISH, faults.PROMOTED], ids=["once it is recorded", "once it is in place"])
+@pytest.mark.parametrize(
+    "step", [faults.PUBLISH, faults.PUBLISHED_FILE], ids=["once it is recorded", "once it is in place"]
+)
 def test_a_client_that_was_cut_off_finds_its_rows_once_the_server_is_back(
     mortal: FindMortal, name: str, step: str
 ) -> None:

@@ -18,6 +18,7 @@ from pennon.catalog import versions
 from pennon.catalog.tables import Table
 from pennon.commits import history
 from pennon.namespace import PennonNamespace
+from pennon.namespace.new_tables import NewTables
 from tests.chaos.manifests import make_manifest, manifest_name, staged_name
 from tests.clients.lakes import arrow_stream, ids_of, rows
 
@@ -181,7 +182,7 @@ def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
 ) -> None:
     """Planned before another of its name came and went, inserted after that, and written before the old files go."""
     planned, dropped, written = threading.Event(), threading.Event(), threading.Event()
-    plan, remove = pennon.plan_table, pennon.services.removal.remove
+    plan, remove = NewTables.plan, pennon.services.removal.remove
 
     def in_main_thread() -> bool:
         return threading.current_thread() is threading.main_thread()
@@ -205,7 +206,7 @@ def test_a_table_that_takes_the_name_of_one_being_dropped_keeps_its_rows(
         finally:
             written.set()
 
-    monkeypatch.setattr(pennon, "plan_table", plan_slowly)
+    monkeypatch.setattr(NewTables, "plan", plan_slowly)
     monkeypatch.setattr(pennon.services.removal, "remove", remove_slowly)
     with ThreadPoolExecutor(1) as other:
         taking = other.submit(take_the_name)
@@ -227,7 +228,7 @@ def test_a_clone_that_cannot_have_its_name_leaves_the_files_of_who_has_it(pennon
     begun.write_bytes(b"rows")
     source = pennon.find_table(("source",))
     with pytest.raises(ln.TableAlreadyExistsError):
-        pennon.clone_table(("t",), source.location, None, None, shallow=False)
+        pennon.clones.clone_table(("t",), source.location, None, None, shallow=False)
     assert begun.read_bytes() == b"rows"
     described = pennon.describe_table(ln.DescribeTableRequest(id=["t"], check_declared=True))
     assert described.is_only_declared

@@ -13,7 +13,7 @@ import pennon
 from tests.chaos.conftest import POSTGRESQL, STORMY, database_arguments
 from tests.clients.lakes import Lake
 from tests.integration.backfill.calls import CallLog
-from tests.integration.backfill.sheets import Sheet, ended, new_name, rows, slow
+from tests.integration.backfill.sample_tables import SampleTable, ended, new_name, rows, slow
 from tests.support.server import PennonProcess
 from tests.support.waiting import wait_until
 
@@ -37,20 +37,20 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def sheet(pair: PennonProcess, tmp_path: Path) -> Sheet:
+def sample(pair: PennonProcess, tmp_path: Path) -> SampleTable:
     """A table of many fragments, with a column that takes its time."""
     db, lake, name = pennon.connect(pair.url), Lake(pair), new_name()
     db.create_table(name, rows(0, SIZE))
-    sheet = Sheet(db, lake, lake.connect(), CallLog(tmp_path / "calls"), name)
+    sample = SampleTable(db, lake, lake.connect(), CallLog(tmp_path / "calls"), name)
     for start in range(SIZE, FRAGMENTS * SIZE, SIZE):
-        sheet.add(start, start + SIZE)
-    sheet.table.add_columns({"y": slow(sheet.log, 0.2, batch_size=5)})
-    return sheet
+        sample.add(start, start + SIZE)
+    sample.table.add_columns({"y": slow(sample.log, 0.2, batch_size=5)})
+    return sample
 
 
-def begin(sheet: Sheet) -> tuple[Job, int]:
+def begin(sample: SampleTable) -> tuple[Job, int]:
     """Begin to fill a table, and return after the first commit, with the process id of the worker that made it."""
-    job = sheet.table.backfill_async("y", commit_granularity=1, concurrency=1)
+    job = sample.table.backfill_async("y", commit_granularity=1, concurrency=1)
     wait_until(lambda: has_happened(job, "committed"), "a first commit")
     (claim,) = (event for event in job.events().to_pylist() if event["kind"] == "claimed")
     return job, int(json.loads(claim["data"])["worker"].split("-")[-2])
@@ -62,28 +62,28 @@ def has_happened(job: Job, *kinds: str) -> bool:
     return all(kind in happened for kind in kinds)
 
 
-def check(sheet: Sheet, job: Job) -> None:
+def check(sample: SampleTable, job: Job) -> None:
     """Insist that the job was taken over and did all it was to do."""
     assert ended(job).state == "done", job.failure
     assert has_happened(job, "taken_over", "committed", "done")
-    assert sheet.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
-    assert sheet.state() == (FRAGMENTS * SIZE, 0, 0, 0)
-    assert sheet.checkpoints() == []
+    assert sample.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
+    assert sample.state() == (FRAGMENTS * SIZE, 0, 0, 0)
+    assert sample.checkpoints() == []
 
 
-def test_a_worker_that_wakes_late_leaves_the_work_of_the_other_alone(sheet: Sheet) -> None:
-    job, worker = begin(sheet)
+def test_a_worker_that_wakes_late_leaves_the_work_of_the_other_alone(sample: SampleTable) -> None:
+    job, worker = begin(sample)
     os.kill(worker, signal.SIGSTOP)
     try:
         wait_until(lambda: has_happened(job, "taken_over", "committed"), "a commit of the other")
     finally:
         os.kill(worker, signal.SIGCONT)
-    check(sheet, job)
+    check(sample, job)
 
 
-def test_the_job_of_a_worker_that_dies_is_carried_on_by_the_other(sheet: Sheet) -> None:
-    job, worker = begin(sheet)
+def test_the_job_of_a_worker_that_dies_is_carried_on_by_the_other(sample: SampleTable) -> None:
+    job, worker = begin(sample)
     os.kill(worker, signal.SIGKILL)
-    check(sheet, job)
-    calls = sheet.log.new()
+    check(sample, job)
+    calls = sample.log.new()
     assert len(calls) - len(set(calls)) <= 5, "more than the batch in flight was computed again"

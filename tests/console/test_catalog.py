@@ -64,9 +64,9 @@ class TestTree:
     def test_a_table_that_is_only_declared_says_so_on_every_tab(self, screen: Screen, rest: RestClient) -> None:
         rest.post("/v1/table/shop$plan/declare")
         for tab in ("data", "indexes", "statistics"):
-            screen.open(f"table/shop$plan/{tab}").sees("This table is declared and has no data yet.")
+            screen.open(f"table/shop$plan/{tab}").sees("This table is declared, but has no data yet.")
         screen.sees("no version yet")
-        screen.open("table/shop$plan/versions").sees("There are no versions yet.")
+        screen.open("table/shop$plan/versions").sees("No versions yet.")
         rest.post("/v1/table/shop$plan/drop")
 
     def test_from_a_namespace_one_comes_back_up(self, screen: Screen, rest: RestClient) -> None:
@@ -89,7 +89,7 @@ class TestTree:
         screen.page.get_by_label("Search tables").fill("07777")
         screen.sees("1 of 10,000 tables")
         screen.page.get_by_role("treeitem", name="crowd.table_07777").click()
-        screen.sees("This table is declared and has no data yet.")
+        screen.sees("This table is declared, but has no data yet.")
         screen.page.get_by_label("Search tables").fill("nothing like it")
         screen.sees("0 of 10,000 tables")
         screen.shoot("ten-thousand-tables")
@@ -101,13 +101,13 @@ class TestOverview:
     ) -> None:
         with PennonProcess(tmp_path) as server:
             screen = open_screen(server.url).open()
-            screen.sees("There are no tables yet")
+            screen.sees("No tables yet")
             screen.sees("pennon.connect")
             screen.shoot("empty-server")
             assert screen.barriers() == []
             server.stop()
             screen.page.get_by_role("link", name="Jobs").click()
-            screen.sees("The server does not answer. Trying again every two seconds…")
+            screen.sees("The server does not respond. Retrying every two seconds…")
             screen.shoot("offline")
             assert screen.barriers() == []
             server.start()
@@ -121,7 +121,7 @@ class TestOverview:
 
     def test_an_address_that_leads_nowhere(self, screen: Screen) -> None:
         screen.open("nonsense")
-        screen.sees("There is no such page.")
+        screen.sees("Page not found.")
         screen.open("table/shop$tea")
         screen.sees("Table 'shop$tea' does not exist. Did you mean 'teas'?")
         assert screen.barriers() == []

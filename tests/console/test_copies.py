@@ -69,8 +69,8 @@ def test_branches(screen: Screen, rest: RestClient) -> None:
     made = rest.post("/v1/table/shop$teas/branches/list")["branches"]["copied"]
     assert made["parentVersion"] == 3
     screen.click("Close")
-    screen.open(f"{TEAS}/versions").click("Bring copied over to main")
-    assert "failed" in run_python(screen.copied("Copy as Python: bring the branch over"))
+    screen.open(f"{TEAS}/versions").click("Cherry-pick copied to main")
+    assert "failed" in run_python(screen.copied("Copy as Python: cherry-pick the branch"))
     screen.click("Close")
     screen.click("Delete the branch copied")
     run_curl(screen.copied("Copy as curl: delete the branch"))
@@ -93,7 +93,7 @@ def test_indexes(screen: Screen, rest: RestClient) -> None:
 def test_backfills_and_jobs(screen: Screen, rest: RestClient) -> None:
     screen.open(f"{TEAS}/functions")
     screen.click("Backfill square")
-    screen.choose("Which rows", "all")
+    screen.choose("Rows", "all")
     job = run_curl(screen.copied("Copy as curl: backfill"))["job_id"]
     screen.open(f"job/{job}")
     run_python(screen.copied("Copy as Python: pause"))

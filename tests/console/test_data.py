@@ -75,7 +75,7 @@ class TestGrid:
         screen.sees('"country": "Japan"')
         screen.sees("[2, 1, 1, 0.5]")
         screen.shoot("row")
-        screen.click("Search like this")
+        screen.click("Find similar")
         screen.settled()
         expect(screen.main.get_by_label("Kind of search")).to_have_value("vector")
 
@@ -97,7 +97,7 @@ class TestGrid:
 
     def test_a_filter_that_admits_nothing(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/data?where=id+%3C+0")
-        screen.sees("No row is like that.")
+        screen.sees("No rows match.")
         screen.click("Show all rows")
         screen.sees("1–50 of 119 rows")
 
@@ -119,7 +119,7 @@ class TestGrid:
         expect(screen.button("Next")).to_be_disabled()
         screen.click("Previous")
         screen.sees("51–100 of 119 rows")
-        screen.choose("Rows a page", "200")
+        screen.choose("Rows per page", "200")
         screen.sees("1–119 of 119 rows")
 
     def test_the_choice_of_columns_is_kept_in_the_address(self, screen: Screen) -> None:
@@ -136,8 +136,8 @@ class TestGrid:
     def test_another_version(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/data?version=1")
         screen.sees("1–50 of 60 rows")
-        screen.sees("version 1 (not the newest)")
-        screen.click("Newest")
+        screen.sees("version 1 (not the latest)")
+        screen.click("Latest")
         screen.sees("1–50 of 119 rows")
 
     def test_another_branch(self, screen: Screen) -> None:
@@ -182,6 +182,6 @@ class TestSearch:
 
     def test_a_vector_that_is_none(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/data?search=vector&vector=a,b")
-        screen.sees("The vector is not a list of numbers.")
+        screen.sees("Invalid vector: must be a list of numbers.")
         screen.open(f"{TEAS}/data?search=vector&vector=1,2")
         expect(screen.main.locator(".problem")).to_be_visible()

@@ -36,7 +36,7 @@ class TestFunctions:
     def test_a_table_without_functions_says_how_to_add_one(self, screen: Screen, rest: RestClient) -> None:
         rest.post("/v1/table/plain/declare")
         screen.open("table/plain/functions")
-        screen.sees("No function fills a column of this table.")
+        screen.sees("This table has no feature columns.")
         rest.post("/v1/table/plain/drop")
 
 
@@ -44,9 +44,9 @@ class TestBackfill:
     def test_it_is_planned_run_and_followed_to_its_end(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/functions")
         screen.click("Backfill loud")
-        screen.choose("Which rows", "all")
+        screen.choose("Rows", "all")
         screen.click("Plan")
-        screen.sees("It would compute 119 rows of 3 fragments")
+        screen.sees("Would compute 119 rows of 3 fragments")
         screen.fill("Where", "id < 100")
         python = screen.copied("Copy as Python: backfill")
         assert 'table.backfill("loud", mode="all", where="id < 100")' in python
@@ -56,7 +56,7 @@ class TestBackfill:
         expect(screen.main.locator(".chip").first).to_have_text("done", timeout=60_000)
         facts = screen.facts()
         assert (facts["Rows planned"], facts["Rows computed"], facts["Rows failed"]) == ("100", "100", "0")
-        expect(screen.main.get_by_role("img", name=re.compile("^Rows a second: at most"))).to_be_visible()
+        expect(screen.main.get_by_role("img", name=re.compile("^Rows per second: at most"))).to_be_visible()
         expect(screen.main.get_by_role("img", name=re.compile("^Time of all tasks: Reading"))).to_be_visible()
         expect(screen.main.locator(".sentence")).not_to_be_empty()
         expect(screen.main.get_by_role("link", name="Spark UI")).to_have_attribute("href", re.compile("^http"))
@@ -83,7 +83,7 @@ class TestSteering:
         assert facts["Worker"] != "—"
         screen.click("Pause")
         expect(state).to_have_text("paused", timeout=60_000)
-        screen.sees("It rests until it is resumed.")
+        screen.sees("Paused until it is resumed.")
         screen.click("Resume")
         expect(state).to_have_text(re.compile("pending|running"), timeout=60_000)
         screen.click("Cancel")
@@ -101,7 +101,7 @@ class TestSteering:
         jobs = rest.post("/v1/jobs/list", {"state": "done", "table": "shop$teas"})["jobs"]
         job = next(job for job in jobs if job["counters"].get("rows_failed"))
         screen.open(f"job/{job['job_id']}")
-        table = screen.main.get_by_role("region", name="Rows that failed")
+        table = screen.main.get_by_role("region", name="Failed rows")
         expect(table).to_contain_text("ValueError")
         expect(table).to_contain_text("cannot rate smoke")
         table.get_by_role("link").first.click()
@@ -119,7 +119,7 @@ class TestList:
         screen.open("jobs")
         expect(screen.main.get_by_role("link", name="backfill rating").first).to_be_visible()
         screen.choose("State", "failed")
-        screen.sees("No such job.")
+        screen.sees("No jobs found.")
         screen.choose("State", "done")
         screen.fill("Table", "shop$teas")
         expect(screen.main.get_by_role("link", name="backfill rating").first).to_be_visible()
@@ -127,13 +127,13 @@ class TestList:
 
     def test_it_follows_what_happens(self, screen: Screen, rest: RestClient) -> None:
         screen.open("jobs?state=paused")
-        screen.sees("No such job.")
+        screen.sees("No jobs found.")
         body = {"column": "square", "mode": "all"}
         job = rest.post("/v1/table/shop$teas/backfill_column", body, expect=202)["job_id"]
         rest.post("/v1/jobs/pause", {"job_id": job})
         expect(screen.main.get_by_role("link", name="backfill square")).to_be_visible(timeout=60_000)
         rest.post("/v1/jobs/cancel", {"job_id": job})
-        screen.sees("No such job.")
+        screen.sees("No jobs found.")
 
     def test_a_job_that_is_not_there(self, screen: Screen) -> None:
         screen.open("job/nothing")
@@ -156,14 +156,14 @@ MINUTE = {"state": "done", "creation_ms": 0, "started_ms": 0, "finished_ms": 60_
 #: What jobs of a minute were about, and how the sentence about them begins.
 BOTTLENECKS: list[tuple[dict[str, Any], str]] = [
     ({"counters": {"read_seconds": 60, "udf_seconds": 20}}, "Reading the inputs takes 75%"),
-    ({"counters": {"read_seconds": 20, "udf_seconds": 60}}, "The function itself takes 75%"),
+    ({"counters": {"read_seconds": 20, "udf_seconds": 60}}, "The function takes 75%"),
     ({"counters": {"udf_seconds": 30, "write_seconds": 70}}, "Writing the results takes 70%"),
     ({"counters": {"commit_seconds": 90, "udf_seconds": 10}}, "Committing takes 90%"),
-    ({"counters": {"rows_planned": 9, "udf_seconds": 2}}, "Starting tasks and planning took most of its 60 s"),
+    ({"counters": {"rows_planned": 9, "udf_seconds": 2}}, "Planning and starting tasks took most of its 60 s"),
     ({"counters": {"udf_seconds": 9}, "started_ms": 55_000}, "It waited 55 s for a worker, longer than it ran"),
-    ({}, "There was nothing to compute."),
-    ({"state": "pending", "waiting_for": "No worker is running"}, "It waits: no worker is running."),
-    ({"state": "failed", "failure": {"phase": "compute", "message": "no"}}, 'It ended in the phase "compute": no'),
+    ({}, "Nothing to compute."),
+    ({"state": "pending", "waiting_for": "No worker is running"}, "Waiting: no worker is running."),
+    ({"state": "failed", "failure": {"phase": "compute", "message": "no"}}, 'Failed in the phase "compute": no'),
 ]
 
 

@@ -84,7 +84,7 @@ def test_every_page_fits_and_has_no_barriers(open_screen: OpenScreen, width: int
         assert screen.overflow() <= 0, name
         assert not checked or screen.barriers() == [], name
     screen.page.get_by_role("link", name="backfill").first.click()
-    screen.settled().sees("Where the time goes")
+    screen.settled().sees("Time breakdown")
     screen.shoot(f"job-{width}-{theme}")
     assert screen.overflow() <= 0
     assert not checked or screen.barriers() == []
@@ -118,7 +118,7 @@ def test_on_a_small_screen_the_tree_is_a_drawer(open_screen: OpenScreen) -> None
 def test_the_theme_is_changed_and_kept(screen: Screen) -> None:
     back = "getComputedStyle(document.body).backgroundColor"
     light = screen.open().page.evaluate(back)
-    screen.click("Change between dark and light")
+    screen.click("Switch between dark and light")
     dark = screen.page.evaluate(back)
     assert light != dark
     screen.page.reload()

@@ -61,7 +61,7 @@ class TestKeys:
         screen.shoot("sign-in")
         assert screen.barriers() == []
         sign_in(screen, "nonsense")
-        screen.sees("The API key is not known, was revoked or has expired.")
+        screen.sees("The API key is unknown, revoked or expired.")
         sign_in(screen, secrets["owner"])
         screen.sees("You are owner: admin of everything.")
         screen.page.reload()

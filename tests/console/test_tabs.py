@@ -95,26 +95,26 @@ class TestVersions:
         screen.says("Deleted the branch autumn.")
         assert "autumn" not in rest.post("/v1/table/shop$teas/branches/list")["branches"]
 
-    def test_what_a_branch_changed_is_told_and_brought_over(
+    def test_what_a_branch_changed_is_told_and_cherry_picked(
         self, screen: Screen, console_server: PennonProcess, rest: RestClient
     ) -> None:
         table = pennon.connect(console_server.url).create_table("grove", teas(0, 3).select(["id", "name"]))
         table.branches.create("late").add(teas(3, 5).select(["id", "name"]))
         screen.open("table/grove/versions")
         screen.click("Compare late with main")
-        screen.sees("Rows only the branch has")
+        screen.sees("Rows only in the branch")
         facts = screen.facts()
-        assert (facts["Rows only the branch has"], facts["Can be brought over"]) == ("2", "yes")
+        assert (facts["Rows only in the branch"], facts["Can be cherry-picked"]) == ("2", "yes")
         screen.shoot("branch-diff")
-        screen.click("Bring late over to main")
-        screen.click("Bring over")
-        screen.says("Brought late over to main.")
+        screen.click("Cherry-pick late to main")
+        screen.click("Cherry-pick")
+        screen.says("Cherry-picked late to main.")
         screen.settled()
         assert rest.post("/v1/table/grove/count_rows") == 5
         screen.click("Compare late with main")
-        screen.sees("no: main has advanced since the branch was made")
-        screen.click("Bring late over to main")
-        screen.click("Bring over")
+        screen.sees("no: main has advanced since the branch was created")
+        screen.click("Cherry-pick late to main")
+        screen.click("Cherry-pick")
         expect(screen.page.locator("dialog .problem")).to_be_visible()
         rest.post("/v1/table/grove/drop")
 
@@ -133,7 +133,7 @@ class TestIndexes:
         curl = screen.copied("Copy as curl: create the index")
         assert '"index_type":"BTREE"' in curl
         screen.click("Create")
-        screen.says("The index of price is being built.")
+        screen.says("Building the index of price.")
         screen.sees("price_idx")
         screen.click("Drop price_idx")
         screen.click("Drop index")
@@ -146,7 +146,7 @@ class TestStatistics:
         screen.open(f"{TEAS}/statistics")
         facts = screen.facts()
         assert (facts["Rows"], facts["Fragments"], facts["Columns"]) == ("119", "3", "11")
-        drawing = screen.main.get_by_role("img", name="Rows of a fragment: 3 values from 5 to 59")
+        drawing = screen.main.get_by_role("img", name="Rows per fragment: 3 values from 5 to 59")
         expect(drawing).to_be_visible()
 
 
@@ -154,7 +154,7 @@ class TestLineage:
     def test_a_function_and_its_input_are_linked(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/lineage")
         screen.main.locator("summary").click()
-        screen.sees("shop.teas.notes goes into shop.teas.rating")
+        screen.sees("shop.teas.notes → shop.teas.rating")
         screen.shoot("lineage")
         screen.main.get_by_role("link", name="Column rating of shop.teas").click()
         screen.settled()

@@ -40,7 +40,7 @@ def test_a_view_says_what_it_is_and_is_refreshed(screen: Screen, rest: RestClien
     screen.open(f"{CHEAP}/view")
     screen.sees("The view has not been filled yet")
     screen.sees("upper(name)")
-    screen.sees("only what has changed")
+    assert screen.facts()["Refresh mode"] == "incremental"
     screen.click("Refresh")
     screen.click("Plan")
     screen.sees("rebuild")
@@ -79,20 +79,23 @@ def test_a_source_with_a_dot_in_its_name_is_linked(
 
 def test_a_view_that_is_computed_anew_says_why(screen: Screen) -> None:
     screen.open("table/shop$best/view")
-    screen.sees("by computing everything anew")
+    assert screen.facts()["Refresh mode"].startswith("full: ")
     screen.shoot("view-rebuild")
 
 
 @pytest.mark.parametrize(
     ("name", "function", "makes", "line"),
-    [("twice", "doubled", "makes twice", "return id * 2"), ("words", "words", "makes word", 'yield {"word": word}')],
+    [
+        ("twice", "doubled", "computes twice", "return id * 2"),
+        ("words", "words", "computes word", 'yield {"word": word}'),
+    ],
 )
 def test_the_functions_it_is_made_by_are_shown(screen: Screen, name: str, function: str, makes: str, line: str) -> None:
     screen.open(f"table/shop${name}/view")
     card = screen.main.get_by_role("region", name=f"Function {function}")
     expect(card).to_contain_text(makes)
     expect(card.get_by_role("region", name=f"Source of {function}")).to_contain_text(line)
-    screen.open(f"table/shop${name}/functions").sees("No function was added to this view.")
+    screen.open(f"table/shop${name}/functions").sees("This view has no feature columns.")
 
 
 def test_the_rows_that_its_functions_failed_on_are_listed(screen: Screen) -> None:
@@ -100,7 +103,7 @@ def test_the_rows_that_its_functions_failed_on_are_listed(screen: Screen) -> Non
     screen.click("Refresh")
     screen.click("Refresh")
     end_of_job(screen)
-    errors = screen.main.get_by_role("region", name="Rows that failed")
+    errors = screen.main.get_by_role("region", name="Failed rows")
     expect(errors).to_contain_text("seven is enough")
     screen.open("table/shop$twice/view")
     expect(errors).to_contain_text("seven is enough")
@@ -125,8 +128,8 @@ def test_how_it_is_kept_up_to_date(screen: Screen) -> None:
 def test_the_graph_leads_from_tables_to_views(screen: Screen) -> None:
     screen.open("table/shop$harvest/lineage")
     screen.main.locator("summary").click()
-    screen.sees("shop.harvest.name goes into shop.cheap.title")
-    screen.sees("shop.cheap.title goes into shop.titles.title")
+    screen.sees("shop.harvest.name → shop.cheap.title")
+    screen.sees("shop.cheap.title → shop.titles.title")
     screen.shoot("lineage-views")
     screen.main.get_by_role("link", name="view shop.cheap").click()
     expect(screen.page.get_by_role("heading", level=1)).to_have_text("cheap")

@@ -62,7 +62,7 @@ STOP_SECONDS = 60
 ENDED = {"done", "failed", "cancelled", "timed_out"}
 WITH_WORKER = {
     "PENNON_WORKERS": "1",
-    "PENNON_WORKER_WARM": "true",
+    "PENNON_SPARK_PRESTART": "true",
     "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),
 }
 ON_CLUSTER = {"PENNON_WORKERS": "1", "PENNON_SPARK_CONF": json.dumps(STANDALONE)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ _MESSAGES: dict[str, list[tuple[str, int, Any, bool]]] = {
         ("transaction_file", 12, _TEXT, False),
         ("next_row_id", 14, _NUMBER, False),
         ("base_paths", 18, "Base", True),
-        ("transaction_section", 21, _NUMBER, False),
+        ("old_transaction_section", 21, _NUMBER, False),
+        ("fragment_tree", 22, _BYTES, False),
+        ("transaction_section", 23, _NUMBER, False),
     ],
 }
 
@@ -86,17 +89,18 @@ def read_manifest(path: Path) -> bytes:
 
 def pad_manifest(content: bytes, size: int) -> bytes:
     """Return a manifest that says the same in more bytes: as many as another one has whose place it takes."""
-    added = size - len(content)
     position, *versions = _TRAILER.unpack(content[-_TRAILER.size :])
-
-    def move(manifest: Any) -> None:
-        for section in ("index_section", "transaction_section"):
-            if manifest.HasField(section):
-                setattr(manifest, section, getattr(manifest, section) + added)
-
-    moved = edit_manifest(content, move)
-    added -= len(moved) - len(content)  # a larger number may take another byte
+    added, moved = 0, content
+    while len(moved) + added != size:  # a larger number may take another byte
+        added = size - len(moved)
+        moved = edit_manifest(content, partial(_move_sections, added=added))
     return bytes(added) + moved[: -_TRAILER.size] + _TRAILER.pack(position + added, *versions)
+
+
+def _move_sections(manifest: Any, *, added: int) -> None:
+    for section in ("index_section", "old_transaction_section", "transaction_section"):
+        if manifest.HasField(section):
+            setattr(manifest, section, getattr(manifest, section) + added)
 
 
 def edit_manifest(content: bytes, edit: Callable[[Any], None]) -> bytes:

@@ -24,10 +24,10 @@ QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
 #: The settings of a server with one worker, which is soon ready and follows commits at once.
 WORKER = {
     "PENNON_WORKERS": "1",
-    "PENNON_WORKER_WARM": "true",
+    "PENNON_SPARK_PRESTART": "true",
     "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),
-    "PENNON_AUTO_BACKFILL_SECONDS": "0.5",
-    "PENNON_AUTO_REFRESH_SECONDS": "0.5",
+    "PENNON_AUTO_BACKFILL_EVERY_SECONDS": "0.5",
+    "PENNON_AUTO_REFRESH_EVERY_SECONDS": "0.5",
 }
 #: A cluster decides which Python runs its tasks; this one has Pennon installed.
 STANDALONE = {

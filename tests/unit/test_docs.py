@@ -34,7 +34,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def flags(command: Any) -> set[str]:
-    own = {flag for parameter in command.params for flag in [*parameter.opts, *parameter.secondary_opts]}
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    own = {flag for parameter in shown for flag in [*parameter.opts, *parameter.secondary_opts]}
     below = [flags(child) for child in getattr(command, "commands", {}).values()]
     return {flag for flag in own if flag.startswith("--")}.union(*below)
 
@@ -96,6 +97,14 @@ def test_what_the_readme_calls_missing_is_missing() -> None:
     assert named is not None
     built = {name.strip() for name in named["names"].split(",")} - UNSUPPORTED.keys()
     assert built == set(), "say in the README and docs/explanation/architecture.md that this works now"
+
+
+def test_the_modules_on_the_request_paths_exist() -> None:
+    page = read(ROOT / "docs" / "explanation" / "architecture.md")
+    paths = page[page.index("## Six request paths") : page.index("## Two databases")]
+    named = re.findall(r"[a-z_]+(?:/[a-z_]+)+\.py", paths)
+    assert len(named) > 30
+    assert [name for name in named if not (ROOT / "src" / "pennon" / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,6 +1,6 @@
 """The catalog: namespaces, tables, versions, transactions and keys in SQL, on SQLite or PostgreSQL.
 
-One module a noun; each function takes the connection of the transaction it is part of.
+Each noun has a module, whose functions take the connection of their transaction.
 """
 
 from pennon.catalog.database.connect import open_database
@@ -8,15 +8,15 @@ from pennon.catalog.database.protocol import (
     CommitOutcomeUnknownError,
     Connection,
     Database,
-    StillReferencedError,
-    write_transaction,
+    ForeignKeyError,
+    write_at_least_once,
 )
 
 __all__ = [
     "Connection",
     "Database",
-    "StillReferencedError",
+    "ForeignKeyError",
     "CommitOutcomeUnknownError",
     "open_database",
-    "write_transaction",
+    "write_at_least_once",
 ]

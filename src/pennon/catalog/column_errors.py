@@ -1,9 +1,9 @@
-"""Rows that a function failed on, and why.
+"""Errors of functions, by row.
 
-An error is shown while its row is as the failed commit left it. It is kept when the row is computed again, for as many
-commits as the states of rows are, because a restored version brings the failed row back.
+An error is shown while its row is unchanged since the failed commit. It is kept after the row is computed again, as
+long as the states of columns are, because a restored version brings the failed row back.
 
-Functions of columns fail on rows of the table itself, those of views on rows or partitions of the view's source.
+Functions of columns fail on rows of their table, functions of views on rows or partitions of the view's source.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ _COLUMNS = (
     "job_id, fragment_id, row_offset, row_id, function, function_version, table_version, error_type, error_message, "
     "attempt, created_at, partition_value, commit_version"
 )
-#: In place of a fragment, where a function of a view failed: the row is one of the view's source, or stands for a
-#: partition of it.
+#: The fragment id of errors in functions of views, whose rows or partitions are those of the view's source.
 SOURCE = -1
 
 
 @dataclass(frozen=True)
 class ColumnError:
-    """Why one row has no value."""
+    """The error that left one row without a value."""
 
     job_id: str
     fragment_id: int
     row_offset: int
-    #: Stays with the row when it moves; none where row ids are not stable.
+    #: The stable row id; None if the table has no stable row ids.
     row_id: int | None
     function: str
     function_version: str
@@ -44,13 +43,13 @@ class ColumnError:
     created_at: int
     #: The partition that a table function failed on.
     partition: str | None = None
-    #: The version whose commit left the row without a value; not known of the functions of views.
+    #: The version whose commit left the row without a value; None for functions of views.
     commit_version: int | None = None
 
 
 @dataclass(frozen=True)
-class Place:
-    """The column whose errors are meant."""
+class ErrorScope:
+    """The column that errors belong to."""
 
     table_id: str
     branch: str
@@ -58,8 +57,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Located:
-    """Where an error is."""
+class ErrorLocation:
+    """The id and the row of an error."""
 
     id: str
     fragment_id: int
@@ -67,15 +66,15 @@ class Located:
     row_id: int | None
 
 
-def add(connection: Connection, place: Place, error: ColumnError) -> None:
-    """Record an error."""
+def add(connection: Connection, scope: ErrorScope, error: ColumnError) -> None:
+    """Add an error."""
     connection.run(
         f"INSERT INTO column_errors (id, table_id, branch, column_name, {_COLUMNS}) "  # noqa: S608 (a constant)
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         new_id(),
-        place.table_id,
-        place.branch,
-        place.column,
+        scope.table_id,
+        scope.branch,
+        scope.column,
         error.job_id,
         error.fragment_id,
         error.row_offset,
@@ -92,31 +91,31 @@ def add(connection: Connection, place: Place, error: ColumnError) -> None:
     )
 
 
-def of_column(connection: Connection, place: Place) -> list[Located]:
-    """Return where the errors of a column are, the oldest first."""
+def of_column(connection: Connection, scope: ErrorScope) -> list[ErrorLocation]:
+    """Return the locations of a column's errors, oldest first."""
     rows = connection.all(
         "SELECT id, fragment_id, row_offset, row_id FROM column_errors "
         "WHERE table_id = ? AND branch = ? AND column_name = ? ORDER BY id",
-        place.table_id,
-        place.branch,
-        place.column,
+        scope.table_id,
+        scope.branch,
+        scope.column,
     )
-    return [Located(*row) for row in rows]
+    return [ErrorLocation(*row) for row in rows]
 
 
-def of_sources(connection: Connection, view_id: str) -> list[Located]:
-    """Return where the errors of a view's functions are."""
+def of_sources(connection: Connection, view_id: str) -> list[ErrorLocation]:
+    """Return the locations of the errors in a view's functions."""
     rows = connection.all(
         "SELECT id, fragment_id, row_offset, row_id FROM column_errors "
         "WHERE table_id = ? AND branch = '' AND fragment_id = ?",
         view_id,
         SOURCE,
     )
-    return [Located(*row) for row in rows]
+    return [ErrorLocation(*row) for row in rows]
 
 
 def columns(connection: Connection, table_id: str, branch: str) -> list[str]:
-    """Return the columns of a table that have errors, in the order of their names."""
+    """Return the columns of a table that have errors, sorted by name."""
     rows = connection.all(
         "SELECT DISTINCT column_name FROM column_errors WHERE table_id = ? AND branch = ? ORDER BY column_name",
         table_id,
@@ -125,25 +124,25 @@ def columns(connection: Connection, table_id: str, branch: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def forget(connection: Connection, ids: Sequence[str]) -> None:
-    """Forget errors that cannot be shown any more."""
+def delete(connection: Connection, ids: Sequence[str]) -> None:
+    """Delete errors."""
     for known in ids:
         connection.run("DELETE FROM column_errors WHERE id = ?", known)
 
 
 def page(
-    connection: Connection, place: Place, *, job_id: str | None, after: tuple[int, int] | None, limit: int
+    connection: Connection, scope: ErrorScope, *, job_id: str | None, after: tuple[int, int] | None, limit: int
 ) -> list[ColumnError]:
-    """Return errors of a column in the order of fragments and rows, after a place in it."""
+    """Return errors of a column in the order of fragments and rows, after a (fragment, row)."""
     fragment, offset = after or (SOURCE, -1)
     rows = connection.all(
         f"SELECT {_COLUMNS} FROM column_errors "  # noqa: S608 (a constant)
         "WHERE table_id = ? AND branch = ? AND column_name = ? AND (CAST(? AS TEXT) IS NULL OR job_id = ?) "
         "AND (fragment_id > ? OR (fragment_id = ? AND row_offset > ?)) "
         "ORDER BY fragment_id, row_offset LIMIT ?",
-        place.table_id,
-        place.branch,
-        place.column,
+        scope.table_id,
+        scope.branch,
+        scope.column,
         job_id,
         job_id,
         fragment,

@@ -1,4 +1,4 @@
-"""Commits that wrote columns of existing fragments in place: one record for each version that did."""
+"""Commits that wrote columns of existing fragments in place: one record per version."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection
 
-#: Records kept for each branch. Of what was written before the oldest of so many records, nothing is known any more.
-MOST_KEPT = 512
+#: Records kept per branch. Writes before the oldest of them are unknown.
+MAX_RECORDS = 512
 
 
 def save(connection: Connection, table_id: str, branch: str, version: int, state: bytes) -> None:
     """Record what a version wrote, and delete the oldest records of the branch beyond the limit.
 
-    Deleting a version keeps its record: rows that it wrote may live on in later versions.
+    The record outlives its version, whose rows may be part of later versions.
     """
     connection.run(
         "INSERT INTO column_writes (table_id, branch, version, state) VALUES (?, ?, ?, ?) "
@@ -32,12 +32,12 @@ def save(connection: Connection, table_id: str, branch: str, version: int, state
         branch,
         table_id,
         branch,
-        MOST_KEPT,
+        MAX_RECORDS,
     )
 
 
 def of_branch(connection: Connection, table_id: str, branch: str, since: int) -> list[tuple[int, bytes]]:
-    """Return the records of a branch after a version, oldest first: version, and what was written."""
+    """Return the records of a branch after a version as (version, state), oldest first."""
     rows = connection.all(
         "SELECT version, state FROM column_writes WHERE table_id = ? AND branch = ? AND version > ? ORDER BY version",
         table_id,
@@ -48,12 +48,12 @@ def of_branch(connection: Connection, table_id: str, branch: str, since: int) ->
 
 
 def delete(connection: Connection, table_id: str, branch: str, version: int) -> None:
-    """Delete the record of a version that was not committed after all."""
+    """Delete the record of a version that was withdrawn."""
     connection.run(
         "DELETE FROM column_writes WHERE table_id = ? AND branch = ? AND version = ?", table_id, branch, version
     )
 
 
 def delete_branch(connection: Connection, table_id: str, branch: str) -> None:
-    """Delete the records of a branch: another one of its name has other rows."""
+    """Delete the records of a branch, which do not apply to another branch of its name."""
     connection.run("DELETE FROM column_writes WHERE table_id = ? AND branch = ?", table_id, branch)

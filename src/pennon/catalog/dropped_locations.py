@@ -1,4 +1,4 @@
-"""StorageRoot that a table has by its name, and that one was dropped from: writers may still hold it."""
+"""Locations of dropped root tables: writers may still have the dropped table open there."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 def add(connection: Connection, location: str) -> None:
-    """Remember that a table was dropped from a place."""
+    """Record that the table at a location was dropped."""
     connection.run(
-        "INSERT INTO dropped_places (location, dropped_at) VALUES (?, ?) "
+        "INSERT INTO dropped_locations (location, dropped_at) VALUES (?, ?) "
         "ON CONFLICT (location) DO UPDATE SET dropped_at = excluded.dropped_at",
         to_stored(connection, location),
         now_millis(),
     )
 
 
-def holds(connection: Connection, location: str) -> bool:
-    """Tell whether a table was dropped from a place."""
+def contains(connection: Connection, location: str) -> bool:
+    """Tell whether a table at a location was dropped."""
     stored = to_stored(connection, location)
-    return connection.one("SELECT 1 FROM dropped_places WHERE location = ?", stored) is not None
+    return connection.one("SELECT 1 FROM dropped_locations WHERE location = ?", stored) is not None
 
 
-def forget_before(connection: Connection, millis: int) -> None:
-    """Forget places that nobody can be expected to hold any more."""
-    connection.run("DELETE FROM dropped_places WHERE dropped_at < ?", millis)
+def delete_before(connection: Connection, millis: int) -> None:
+    """Delete locations that were dropped before a time."""
+    connection.run("DELETE FROM dropped_locations WHERE dropped_at < ?", millis)

@@ -1,4 +1,4 @@
-"""Locations of dropped tables whose files are still to be removed."""
+"""Locations of dropped tables whose files must still be removed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def add(connection: Connection, location: str, table_id: str, lease_millis: int) -> None:
-    """Remember that a location's files must go; the caller removes them while its lease lasts."""
+    """Add a location; the caller has a lease to remove its files."""
     now = now_millis()
     connection.run(
-        "INSERT INTO garbage (location, table_id, leased_until, created_at) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (location) DO UPDATE SET table_id = excluded.table_id, leased_until = excluded.leased_until",
+        "INSERT INTO garbage (location, table_id, lease_until, created_at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (location) DO UPDATE SET table_id = excluded.table_id, lease_until = excluded.lease_until",
         to_stored(connection, location),
         table_id,
         now + lease_millis,
@@ -26,20 +26,20 @@ def add(connection: Connection, location: str, table_id: str, lease_millis: int)
     )
 
 
-def holds(connection: Connection, location: str) -> bool:
-    """Tell whether files of a dropped table may still be at a location."""
+def contains(connection: Connection, location: str) -> bool:
+    """Tell whether a location may still have files of a dropped table."""
     return connection.one("SELECT 1 FROM garbage WHERE location = ?", to_stored(connection, location)) is not None
 
 
 def claim(connection: Connection, lease_millis: int, limit: int = 100) -> list[tuple[str, str]]:
-    """Take over locations whose lease has run out, as (location, table id)."""
+    """Lease locations whose lease has expired, and return them as (location, table id)."""
     now = now_millis()
-    rows = connection.all("SELECT location, table_id FROM garbage WHERE leased_until < ? LIMIT ?", now, limit)
+    rows = connection.all("SELECT location, table_id FROM garbage WHERE lease_until < ? LIMIT ?", now, limit)
     return [
         (from_stored(connection, location), table_id)
         for location, table_id in rows
         if connection.run(
-            "UPDATE garbage SET leased_until = ? WHERE location = ? AND leased_until < ?",
+            "UPDATE garbage SET lease_until = ? WHERE location = ? AND lease_until < ?",
             now + lease_millis,
             location,
             now,
@@ -48,17 +48,17 @@ def claim(connection: Connection, lease_millis: int, limit: int = 100) -> list[t
 
 
 def release(connection: Connection, location: str) -> None:
-    """Leave a location to whoever claims it next."""
-    connection.run("UPDATE garbage SET leased_until = 0 WHERE location = ?", to_stored(connection, location))
+    """End the lease of a location."""
+    connection.run("UPDATE garbage SET lease_until = 0 WHERE location = ?", to_stored(connection, location))
 
 
-def forget_unless(connection: Connection, keeps: Callable[[str], bool]) -> None:
-    """Forget locations that a condition does not hold for, and leave their files alone."""
+def delete_unless(connection: Connection, condition: Callable[[str], bool]) -> None:
+    """Delete locations that do not meet a condition, without removing their files."""
     for (stored,) in connection.all("SELECT location FROM garbage"):
-        if not keeps(from_stored(connection, stored)):
+        if not condition(from_stored(connection, stored)):
             connection.run("DELETE FROM garbage WHERE location = ?", stored)
 
 
-def remove(connection: Connection, location: str) -> None:
-    """Forget a location: its files are gone."""
+def delete(connection: Connection, location: str) -> None:
+    """Delete a location after its files were removed."""
     connection.run("DELETE FROM garbage WHERE location = ?", to_stored(connection, location))

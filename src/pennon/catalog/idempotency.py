@@ -1,4 +1,4 @@
-"""Keys under which clients repeat requests: what was asked, and what came of it."""
+"""Idempotency keys, each with the fingerprint and the response of its request."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of a request that was made under a key; without an answer, only that its effect is there."""
+    """The outcome of a request with a key; without a response, only its effect is recorded."""
 
     fingerprint: str
     transaction_id: str | None
     status: int | None
-    answer: str | None
+    response: str | None
 
 
 def find(connection: Connection, principal: str, key: str) -> Outcome | None:
-    """Return what came of the request made under a key, if it had an effect."""
+    """Return the outcome of the request with a key."""
     row = connection.one(
-        "SELECT fingerprint, transaction_id, status, answer FROM idempotency WHERE principal = ? AND key = ?",
+        "SELECT fingerprint, transaction_id, status, response FROM idempotency WHERE principal = ? AND key = ?",
         principal,
         key,
     )
@@ -32,7 +32,7 @@ def find(connection: Connection, principal: str, key: str) -> Outcome | None:
 
 
 def mark(connection: Connection, principal: str, key: str, fingerprint: str, transaction_id: str) -> bool:
-    """Record, in the transaction of its effect, that a request was carried out; false when it was before."""
+    """Record a request in the transaction of its effect; false if it is recorded already."""
     added = connection.run(
         "INSERT INTO idempotency (principal, key, fingerprint, transaction_id, created_at) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT DO NOTHING",
@@ -46,19 +46,19 @@ def mark(connection: Connection, principal: str, key: str, fingerprint: str, tra
 
 
 def complete(connection: Connection, principal: str, key: str, done: Outcome) -> None:
-    """Keep the answer a request was given, for whoever repeats it; also of one that has left no transaction."""
+    """Store the response to a request, for retries; also if the request had no transaction."""
     connection.run(
-        "INSERT INTO idempotency (principal, key, fingerprint, status, answer, created_at) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (principal, key) DO UPDATE SET status = excluded.status, answer = excluded.answer",
+        "INSERT INTO idempotency (principal, key, fingerprint, status, response, created_at) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (principal, key) DO UPDATE SET status = excluded.status, response = excluded.response",
         principal,
         key,
         done.fingerprint,
         done.status,
-        done.answer,
+        done.response,
         now_millis(),
     )
 
 
-def forget_before(connection: Connection, millis: int) -> int:
-    """Remove keys older than a time and return how many there were."""
+def delete_before(connection: Connection, millis: int) -> int:
+    """Delete the keys from before a time, and return their number."""
     return connection.run("DELETE FROM idempotency WHERE created_at < ?", millis)

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells one catalog from another; a copy of a catalog has the same id until it is adopted."""
+    """The identity of a catalog; a copy of a catalog has the same id until it is adopted."""
 
     id: str
-    #: The storage root that bears this catalog's mark; empty before the first one is marked.
+    #: The storage root with the mark of this catalog; empty until a root is marked.
     root: str
 
 
 def find(connection: Connection) -> Identity | None:
-    """Return the identity of the catalog, if it has one already."""
+    """Return the identity of the catalog; None if it has none yet."""
     row = connection.one("SELECT id, root FROM catalog_identity")
     return Identity(*row) if row else None
 
 
 def ensure(connection: Connection) -> Identity:
-    """Return the identity of the catalog; the first caller creates it."""
+    """Return the identity of the catalog, and create it if there is none."""
     connection.run(
         "INSERT INTO catalog_identity (singleton, id, root) VALUES (1, ?, '') ON CONFLICT DO NOTHING", new_id()
     )
@@ -37,9 +37,9 @@ def ensure(connection: Connection) -> Identity:
 
 
 def set_root(connection: Connection, root: str) -> None:
-    """Record the storage root that bears the catalog's mark.
+    """Record the storage root with the mark of this catalog.
 
-    Stored responses of the previous root name locations there, so they are not replayed any more.
+    Stored responses name locations in the previous root, so they are deleted.
     """
     if connection.run("UPDATE catalog_identity SET root = ? WHERE root <> ? AND root <> ''", root, root):
         connection.run("DELETE FROM idempotency")

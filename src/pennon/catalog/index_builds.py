@@ -1,4 +1,4 @@
-"""Index builds that are under way or failed; one that succeeded is an index, and known as such."""
+"""Index builds that are running or failed; the record of a successful build is deleted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pennon.core.clock import now_millis
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection
 
-#: A build that was not heard of for so long ended with its process.
-SILENCE_MILLIS = 60_000
-_STOPPED = "the server stopped while it was being built"
+#: A build without a heartbeat for this long has ended with its process.
+STALE_MILLIS = 60_000
+_STOPPED = "the server stopped during the build"
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Build:
 
 
 def begin(connection: Connection, build: Build) -> bool:
-    """Record a build; false while another one of the same name is under way."""
+    """Record a build; false if another build of the same name is running."""
     connection.run(
         "DELETE FROM index_builds WHERE table_id = ? AND branch = ? AND name = ? "
-        "AND (failure IS NOT NULL OR alive_at < ?)",
+        "AND (failure IS NOT NULL OR heartbeat_at < ?)",
         build.table_id,
         build.branch,
         build.name,
-        now_millis() - SILENCE_MILLIS,
+        now_millis() - STALE_MILLIS,
     )
     added = connection.run(
-        "INSERT INTO index_builds (table_id, branch, name, column_name, kind, alive_at) VALUES (?, ?, ?, ?, ?, ?) "
+        "INSERT INTO index_builds (table_id, branch, name, column_name, kind, heartbeat_at) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT DO NOTHING",
         build.table_id,
         build.branch,
@@ -50,10 +50,10 @@ def begin(connection: Connection, build: Build) -> bool:
     return added == 1
 
 
-def touch(connection: Connection, build: Build) -> None:
-    """Say that a build is still under way."""
+def heartbeat(connection: Connection, build: Build) -> None:
+    """Record that a build is still running."""
     connection.run(
-        "UPDATE index_builds SET alive_at = ? WHERE table_id = ? AND branch = ? AND name = ?",
+        "UPDATE index_builds SET heartbeat_at = ? WHERE table_id = ? AND branch = ? AND name = ?",
         now_millis(),
         build.table_id,
         build.branch,
@@ -62,7 +62,7 @@ def touch(connection: Connection, build: Build) -> None:
 
 
 def end(connection: Connection, build: Build, failure: str | None) -> None:
-    """Forget a build that succeeded, or keep why it failed."""
+    """Delete the record of a successful build, or record the failure."""
     if failure is None:
         connection.run(
             "DELETE FROM index_builds WHERE table_id = ? AND branch = ? AND name = ?",
@@ -81,14 +81,14 @@ def end(connection: Connection, build: Build, failure: str | None) -> None:
 
 
 def of_branch(connection: Connection, table_id: str, branch: str) -> list[Build]:
-    """Return the builds of a branch that are under way or failed."""
+    """Return the builds of a branch that are running or failed."""
     rows = connection.all(
-        "SELECT table_id, branch, name, column_name, kind, failure, alive_at FROM index_builds "
+        "SELECT table_id, branch, name, column_name, kind, failure, heartbeat_at FROM index_builds "
         "WHERE table_id = ? AND branch = ?",
         table_id,
         branch,
     )
-    silent = now_millis() - SILENCE_MILLIS
+    stale = now_millis() - STALE_MILLIS
     return [
-        Build(row[0], row[1], row[2], row[3], row[4], row[5] or (_STOPPED if row[6] < silent else None)) for row in rows
+        Build(row[0], row[1], row[2], row[3], row[4], row[5] or (_STOPPED if row[6] < stale else None)) for row in rows
     ]

@@ -1,4 +1,4 @@
-"""What happened to jobs: events that are only ever added, numbered within their job."""
+"""Events of jobs: append-only, and numbered within each job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """One thing that happened to a job, or to a unit of its work."""
+    """An event of a job, or of a unit of its work."""
 
     job_id: str
     seq: int
@@ -24,17 +24,18 @@ class JobEvent:
 
 
 def append(
-    connection: Connection, job_id: str, kind: str, at: int, *, unit: str = "", data: Mapping[str, Any] | None = None
+    connection: Connection, job_id: str, kind: str, at: int, *, unit: str = "", data: Mapping[str, object] | None = None
 ) -> bool:
-    """Add an event to a job; false when there is no such job.
+    """Add an event to a job; false if the job does not exist.
 
-    The number comes from the job's row, whose lock lasts until the transaction ends: events become visible in order.
+    The number comes from the row of the job, which stays locked until the transaction ends, so that events become
+    visible in order.
     """
-    if connection.run("UPDATE jobs SET events = events + 1 WHERE id = ?", job_id) == 0:
+    if connection.run("UPDATE jobs SET event_count = event_count + 1 WHERE id = ?", job_id) == 0:
         return False
     connection.run(
         "INSERT INTO job_events (job_id, seq, at, kind, unit, data) "
-        "SELECT id, events, ?, ?, ?, ? FROM jobs WHERE id = ?",
+        "SELECT id, event_count, ?, ?, ?, ? FROM jobs WHERE id = ?",
         at,
         kind,
         unit,
@@ -45,7 +46,7 @@ def append(
 
 
 def after(connection: Connection, job_id: str, seq: int, limit: int) -> list[JobEvent]:
-    """Return the events of a job that follow a number, in order."""
+    """Return the events of a job after a number, in order."""
     rows = connection.all(
         "SELECT job_id, seq, at, kind, unit, data FROM job_events WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?",
         job_id,
@@ -56,7 +57,7 @@ def after(connection: Connection, job_id: str, seq: int, limit: int) -> list[Job
 
 
 def of_kind(connection: Connection, job_id: str, kind: str) -> list[JobEvent]:
-    """Return the events of a job that are of a kind, in order."""
+    """Return the events of a job of one kind, in order."""
     rows = connection.all(
         "SELECT job_id, seq, at, kind, unit, data FROM job_events WHERE job_id = ? AND kind = ? ORDER BY seq",
         job_id,

@@ -1,43 +1,35 @@
-"""Jobs: work that was asked for and is carried out by a worker. A job's row outlives its table."""
+"""Jobs: work that is submitted once and run by a worker. The row of a job outlives its table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, LiteralString, cast
 
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
+from pennon.core.job_model import LEASED, Counters, JobKind, JobState, StopRequest
 
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Row
-
-PENDING, RUNNING, COMMITTING, PAUSED = "pending", "running", "committing", "paused"
-DONE, FAILED, CANCELLED, TIMED_OUT = "done", "failed", "cancelled", "timed_out"
-#: States in which a worker holds a job.
-HELD = frozenset({RUNNING, COMMITTING})
-ACTIVE = frozenset({PENDING, RUNNING, COMMITTING, PAUSED})
-ENDED = frozenset({DONE, FAILED, CANCELLED, TIMED_OUT})
-STATES = (PENDING, RUNNING, COMMITTING, PAUSED, DONE, FAILED, CANCELLED, TIMED_OUT)
-
-Counters = dict[str, float]
+    from pennon.core.job_model import BackfillSpec, Failure, JobResult, JobSpec, RefreshSpec
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the catalog knows it."""
+    """A job as the catalog stores it."""
 
     id: str
-    kind: str
+    kind: JobKind
     table_id: str
     branch: str
-    #: What of the table the job works on; of one target, one job runs at a time.
+    #: The part of the table that the job writes; only one job runs per target.
     target: str
-    #: The table as it is called now, or was when it was dropped.
+    #: The identifier of the table now, or when it was dropped.
     object: Identifier
-    state: str
+    state: JobState
     priority: int
-    spec: dict[str, Any]
+    spec: JobSpec
     submitted_by: str
     context: dict[str, str]
     created_at: int
@@ -45,28 +37,38 @@ class Job:
     finished_at: int | None = None
     worker: str | None = None
     lease_until: int | None = None
-    #: Counts the claims: who holds a job is told by worker and attempt together.
+    #: The number of claims; worker and attempt together identify the holder of the lease.
     attempt: int = 0
-    #: "cancel", "pause" or "timeout": what was asked of a job that a worker holds.
-    wish: str | None = None
+    #: Set while a worker holds a job that it must stop.
+    stop_request: StopRequest | None = None
     counters: Counters = field(default_factory=dict)
-    result: dict[str, Any] | None = None
-    failure: dict[str, Any] | None = None
-    #: When a job with a time limit has run for too long; known once it runs.
+    result: JobResult | None = None
+    failure: Failure | None = None
+    #: When the time limit of the job expires; set when the job starts.
     deadline_at: int | None = None
-    #: How often the job was taken over since it last committed something.
+    #: The number of takeovers since the last commit of the job.
     takeovers: int = 0
     #: The job that this one repeats.
     retry_of: str | None = None
 
     @property
+    def backfill_spec(self) -> BackfillSpec:
+        """The spec of a backfill."""
+        return cast("BackfillSpec", self.spec)
+
+    @property
+    def refresh_spec(self) -> RefreshSpec:
+        """The spec of a refresh."""
+        return cast("RefreshSpec", self.spec)
+
+    @property
     def columns(self) -> frozenset[str]:
-        """What of the table the job works on: beside its target, what is filled with it and before it."""
-        return frozenset({self.target, *self.spec.get("columns", ())})
+        """The columns that the job writes: its target, and the columns it fills with or before it."""
+        return frozenset({self.target, *self.backfill_spec.get("columns", ())})
 
     @property
     def home(self) -> Identifier:
-        """The namespace whose roles decide who sees the job."""
+        """The namespace whose roles decide who can see the job."""
         return self.object[:-1]
 
 
@@ -75,7 +77,8 @@ _NAMESPACE: LiteralString = "COALESCE(t.namespace, j.namespace)"
 _SELECT: LiteralString = (
     "SELECT j.id, j.kind, j.table_id, j.branch, j.target, " + _NAMESPACE + ", COALESCE(t.name, j.name), j.state, "
     "j.priority, j.spec, j.submitted_by, j.context, j.created_at, j.started_at, j.finished_at, j.worker, "
-    "j.lease_until, j.attempt, j.wish, j.counters, j.result, j.failure, j.deadline_at, j.takeovers, j.retry_of " + _FROM
+    "j.lease_until, j.attempt, j.stop_request, j.counters, j.result, j.failure, j.deadline_at, j.takeovers, j.retry_of "
+    + _FROM
 )
 _TARGET_IS_FREE: LiteralString = (
     "NOT EXISTS (SELECT 1 FROM jobs o WHERE o.table_id = j.table_id AND o.branch = j.branch AND o.target = j.target "
@@ -83,8 +86,8 @@ _TARGET_IS_FREE: LiteralString = (
 )
 _COLUMNS = (
     *("id", "kind", "table_id", "branch", "target", "namespace", "name", "state", "priority", "spec", "submitted_by"),
-    *("context", "created_at", "started_at", "finished_at", "worker", "lease_until", "attempt", "wish", "counters"),
-    *("result", "failure", "deadline_at", "takeovers", "retry_of"),
+    *("context", "created_at", "started_at", "finished_at", "worker", "lease_until", "attempt", "stop_request"),
+    *("counters", "result", "failure", "deadline_at", "takeovers", "retry_of"),
 )
 
 
@@ -93,10 +96,12 @@ def _job(row: Row) -> Job:
     named["object"] = (*identifier_of(named.pop("namespace")), named.pop("name"))
     for name in ("spec", "context", "counters", "result", "failure"):
         named[name] = None if named[name] is None else json.loads(named[name])
+    for name, vocabulary in (("kind", JobKind), ("state", JobState), ("stop_request", StopRequest)):
+        named[name] = None if named[name] is None else vocabulary(named[name])
     return Job(**named)
 
 
-def _dumped(value: Mapping[str, Any] | None) -> str | None:
+def _dumped(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else json.dumps(value)
 
 
@@ -104,7 +109,7 @@ def insert(connection: Connection, job: Job) -> None:
     """Add a job."""
     connection.run(
         "INSERT INTO jobs (id, kind, table_id, branch, target, namespace, name, state, priority, spec, submitted_by, "
-        "context, retry_of, created_at, attempt, takeovers, counters, events) "
+        "context, retry_of, created_at, attempt, takeovers, counters, event_count) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0)",
         job.id,
         job.kind,
@@ -127,14 +132,14 @@ def insert(connection: Connection, job: Job) -> None:
 def find(connection: Connection, job_id: str) -> Job | None:
     """Return a job."""
     if not job_id.isalnum():
-        return None  # no id of ours, and perhaps nothing a database can compare
+        return None  # not an id that Pennon makes, and possibly a string that a database cannot compare
     row = connection.one(_SELECT + "WHERE j.id = ?", job_id)
     return _job(row) if row else None
 
 
 def lock(connection: Connection, job_id: str) -> Job | None:
-    """Return a job, as nobody else will change it before this transaction ends."""
-    if not job_id.isalnum() or connection.run("UPDATE jobs SET events = events WHERE id = ?", job_id) == 0:
+    """Return a job, and lock its row until the transaction ends."""
+    if not job_id.isalnum() or connection.run("UPDATE jobs SET event_count = event_count WHERE id = ?", job_id) == 0:
         return None
     return find(connection, job_id)
 
@@ -145,13 +150,13 @@ def page(
     *,
     before: str | None,
     limit: int,
-    states: Sequence[str] = STATES,
+    states: Sequence[JobState] = tuple(JobState),
     table: Sequence[str] | None = None,
 ) -> list[Job]:
-    """Return jobs on the tables in a namespace and below it, newest first, made before a job."""
+    """Return the jobs on tables in a namespace and below it, newest first, starting after the job ``before``."""
     key = key_of(scope)
     low, high = child_key_range(key)
-    padded = [*states, *[""] * (len(STATES) - len(states))]
+    padded = [*states, *[""] * (len(JobState) - len(states))]
     rows = connection.all(
         _SELECT + "WHERE j.id < ? AND (" + _NAMESPACE + " = ? OR (" + _NAMESPACE + " > ? AND " + _NAMESPACE + " < ?)) "
         "AND j.state IN (?, ?, ?, ?, ?, ?, ?, ?) "
@@ -170,12 +175,9 @@ def page(
 
 
 def claimable(connection: Connection, now: int, limit: int) -> list[Job]:
-    """Return jobs that wait for a worker or lost theirs, in the order in which they are due.
-
-    Not those whose target another job works on.
-    """
+    """Return the pending jobs whose target is free and the jobs whose lease has expired, in the order to run them."""
     rows = connection.all(
-        # The first condition follows from the second, and leads to the index that has no jobs that ended.
+        # The first condition is implied by the second; it selects the partial index on active jobs.
         _SELECT + "WHERE j.state IN ('pending', 'running', 'committing', 'paused') "
         "AND ((j.state = 'pending' AND " + _TARGET_IS_FREE + ") "
         "OR (j.state IN ('running', 'committing') AND j.lease_until < ?)) "
@@ -186,15 +188,15 @@ def claimable(connection: Connection, now: int, limit: int) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-def take(connection: Connection, job: Job, worker: str, now: int, lease_until: int, deadline_at: int | None) -> bool:
-    """Give a job to a worker; false when another one was faster."""
-    taken = connection.run(
+def claim(connection: Connection, job: Job, worker: str, now: int, lease_until: int, deadline_at: int | None) -> bool:
+    """Give a worker the lease on a job; false if another worker was faster."""
+    claimed = connection.run(
         "UPDATE jobs SET state = 'running', worker = ?, lease_until = ?, attempt = attempt + 1, takeovers = ?, "
         "started_at = COALESCE(started_at, ?), deadline_at = COALESCE(deadline_at, ?) "
         "WHERE id = ? AND state = ? AND attempt = ? AND (lease_until IS NULL OR lease_until < ?)",
         worker,
         lease_until,
-        job.takeovers + (job.state in HELD),
+        job.takeovers + (job.state in LEASED),
         now,
         deadline_at,
         job.id,
@@ -202,12 +204,12 @@ def take(connection: Connection, job: Job, worker: str, now: int, lease_until: i
         job.attempt,
         now,
     )
-    return taken == 1
+    return claimed == 1
 
 
-def prolong(connection: Connection, job: Job, lease_until: int, counters: Mapping[str, float]) -> bool:
-    """Prolong the lease of a worker and keep what it counted; false when the job is not its own any more."""
-    return _held(
+def extend_lease(connection: Connection, job: Job, lease_until: int, counters: Mapping[str, float]) -> bool:
+    """Extend the lease on a job and store its counters; false if the worker has lost the lease."""
+    return _update_leased(
         connection,
         job,
         "UPDATE jobs SET state = 'running', lease_until = ?, counters = ? ",
@@ -217,48 +219,48 @@ def prolong(connection: Connection, job: Job, lease_until: int, counters: Mappin
 
 
 def begin_commit(connection: Connection, job: Job) -> bool:
-    """Record that a job commits; false when the job is not its worker's any more."""
-    return _held(connection, job, "UPDATE jobs SET state = 'committing', takeovers = 0 ")
+    """Record that a job commits; false if the worker has lost the lease."""
+    return _update_leased(connection, job, "UPDATE jobs SET state = 'committing', takeovers = 0 ")
 
 
 def end_commit(connection: Connection, job: Job) -> bool:
-    """Record that a job goes on after a commit; false when the job is not its worker's any more."""
-    return _held(connection, job, "UPDATE jobs SET state = 'running' ")
+    """Record that a job continues after a commit; false if the worker has lost the lease."""
+    return _update_leased(connection, job, "UPDATE jobs SET state = 'running' ")
 
 
-def put_back(connection: Connection, job: Job, state: str, now: int, counters: Mapping[str, float]) -> bool:
-    """Take a job from its worker, to wait again or to rest; false when it is not its worker's any more."""
-    return _held(
+def release(connection: Connection, job: Job, state: JobState, now: int, counters: Mapping[str, float]) -> bool:
+    """Give up the lease on a job, which becomes pending or paused; false if the worker has lost the lease."""
+    return _update_leased(
         connection,
         job,
-        "UPDATE jobs SET state = ?, worker = NULL, lease_until = NULL, wish = NULL, paused_at = ?, takeovers = ?, "
-        "counters = ? ",
+        "UPDATE jobs SET state = ?, worker = NULL, lease_until = NULL, stop_request = NULL, paused_at = ?, "
+        "takeovers = ?, counters = ? ",
         state,
-        now if state == PAUSED else None,
+        now if state == JobState.PAUSED else None,
         job.takeovers,
         _dumped(counters),
     )
 
 
-def _held(connection: Connection, job: Job, change: LiteralString, *values: object) -> bool:
-    """Change a job that is held by whom this one was claimed by."""
+def _update_leased(connection: Connection, job: Job, change: LiteralString, *values: object) -> bool:
+    """Update a job if the worker that claimed it still holds the lease."""
     where: LiteralString = "WHERE id = ? AND worker = ? AND attempt = ? AND state IN ('running', 'committing')"
     return connection.run(change + where, *values, job.id, job.worker, job.attempt) == 1
 
 
-def end(
+def finish(
     connection: Connection,
     job: Job,
-    state: str,
+    state: JobState,
     now: int,
     *,
     counters: Mapping[str, float] | None = None,
-    result: Mapping[str, Any] | None = None,
-    failure: Mapping[str, Any] | None = None,
+    result: JobResult | None = None,
+    failure: Failure | None = None,
 ) -> bool:
-    """End a job that is as this one was read; false when it has changed hands or ended since."""
-    ended = connection.run(
-        "UPDATE jobs SET state = ?, finished_at = ?, worker = NULL, lease_until = NULL, wish = NULL, "
+    """Put a job into a terminal state; false if it was claimed or has ended since it was read."""
+    finished = connection.run(
+        "UPDATE jobs SET state = ?, finished_at = ?, worker = NULL, lease_until = NULL, stop_request = NULL, "
         "counters = COALESCE(?, counters), result = ?, failure = ? WHERE id = ? AND attempt = ? "
         "AND state IN ('pending', 'running', 'committing', 'paused') AND COALESCE(worker, '') = ?",
         state,
@@ -270,21 +272,21 @@ def end(
         job.attempt,
         job.worker or "",
     )
-    return ended == 1
+    return finished == 1
 
 
-def wish(connection: Connection, job_id: str, wanted: str) -> None:
-    """Ask something of whoever holds a job."""
-    connection.run("UPDATE jobs SET wish = ? WHERE id = ?", wanted, job_id)
+def request_stop(connection: Connection, job_id: str, request: StopRequest) -> None:
+    """Ask the worker that holds a job to stop it."""
+    connection.run("UPDATE jobs SET stop_request = ? WHERE id = ?", request, job_id)
 
 
-def rest(connection: Connection, job_id: str, now: int) -> None:
-    """Let a job that nobody holds rest until it is resumed."""
+def pause(connection: Connection, job_id: str, now: int) -> None:
+    """Pause a job on which no worker holds a lease."""
     connection.run("UPDATE jobs SET state = 'paused', paused_at = ? WHERE id = ?", now, job_id)
 
 
-def wake(connection: Connection, job_id: str, now: int) -> None:
-    """Let a job that rests wait for a worker again; the time it rested does not count."""
+def resume(connection: Connection, job_id: str, now: int) -> None:
+    """Make a paused job pending again, and move its deadline by the duration of the pause."""
     connection.run(
         "UPDATE jobs SET state = 'pending', deadline_at = deadline_at + (? - paused_at), paused_at = NULL WHERE id = ?",
         now,
@@ -292,14 +294,14 @@ def wake(connection: Connection, job_id: str, now: int) -> None:
     )
 
 
-def is_busy(connection: Connection, job: Job) -> bool:
-    """Tell whether another job works on something that this one is to work on."""
-    others = [other for other in active_on(connection, job.table_id) if other.id != job.id and other.state in HELD]
+def is_blocked(connection: Connection, job: Job) -> bool:
+    """Return whether a worker holds another job that writes a column of this one."""
+    others = [other for other in active_on(connection, job.table_id) if other.id != job.id and other.state in LEASED]
     return any(other.branch == job.branch and other.columns & job.columns for other in others)
 
 
 def orphans(connection: Connection, limit: int = 100) -> list[Job]:
-    """Return jobs that nobody holds and whose table is gone."""
+    """Return jobs without a lease whose table was dropped."""
     rows = connection.all(
         _SELECT + "WHERE j.state IN ('pending', 'running', 'committing', 'paused') "
         "AND j.state IN ('pending', 'paused') AND t.id IS NULL LIMIT ?",
@@ -308,8 +310,8 @@ def orphans(connection: Connection, limit: int = 100) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-def ended_since(connection: Connection, millis: int, limit: int = 1000) -> list[Job]:
-    """Return the jobs that ended since a time, oldest first."""
+def finished_since(connection: Connection, millis: int, limit: int = 1000) -> list[Job]:
+    """Return the jobs that finished at or after a time, oldest first."""
     rows = connection.all(
         _SELECT + "WHERE j.finished_at IS NOT NULL AND j.finished_at >= ? ORDER BY j.finished_at LIMIT ?",
         millis,
@@ -318,8 +320,8 @@ def ended_since(connection: Connection, millis: int, limit: int = 1000) -> list[
     return [_job(row) for row in rows]
 
 
-def active_of_kind(connection: Connection, kind: str) -> list[Job]:
-    """Return the jobs of a kind that have not ended, oldest first."""
+def active_of_kind(connection: Connection, kind: JobKind) -> list[Job]:
+    """Return the active jobs of a kind, oldest first."""
     rows = connection.all(
         _SELECT + "WHERE j.kind = ? AND j.state IN ('pending', 'running', 'committing', 'paused') ORDER BY j.id",
         kind,
@@ -328,7 +330,7 @@ def active_of_kind(connection: Connection, kind: str) -> list[Job]:
 
 
 def active_on(connection: Connection, table_id: str) -> list[Job]:
-    """Return the jobs on a table that have not ended, oldest first."""
+    """Return the active jobs on a table, oldest first."""
     rows = connection.all(
         _SELECT + "WHERE j.table_id = ? AND j.state IN ('pending', 'running', 'committing', 'paused') ORDER BY j.id",
         table_id,
@@ -337,7 +339,7 @@ def active_on(connection: Connection, table_id: str) -> list[Job]:
 
 
 def newest(connection: Connection, table_id: str, branch: str, target: str) -> Job | None:
-    """Return the job of a target that was submitted last."""
+    """Return the job on a target that was submitted last."""
     row = connection.one(
         _SELECT + "WHERE j.table_id = ? AND j.branch = ? AND j.target = ? ORDER BY j.id DESC LIMIT 1",
         table_id,
@@ -347,12 +349,12 @@ def newest(connection: Connection, table_id: str, branch: str, target: str) -> J
     return _job(row) if row else None
 
 
-def counts(connection: Connection) -> dict[str, int]:
-    """Return how many jobs are in each state."""
+def count_by_state(connection: Connection) -> dict[str, int]:
+    """Count the jobs in each state."""
     found = {row[0]: int(row[1]) for row in connection.all("SELECT state, COUNT(*) FROM jobs GROUP BY state")}
-    return {state: found.get(state, 0) for state in STATES}
+    return {state: found.get(state, 0) for state in JobState}
 
 
-def forget_before(connection: Connection, millis: int) -> int:
-    """Remove jobs that ended before a time, with their events, and return how many there were."""
+def delete_finished_before(connection: Connection, millis: int) -> int:
+    """Delete the jobs that finished before a time, with their events, and return their number."""
     return connection.run("DELETE FROM jobs WHERE finished_at < ?", millis)

@@ -20,7 +20,7 @@ _PREFIX = "pennon_"
 
 @dataclass(frozen=True)
 class Key:
-    """A key as it can be shown: everything but the secret."""
+    """A key without its secret."""
 
     name: str
     role: Role
@@ -30,13 +30,13 @@ class Key:
     revoked_at: int | None = None
 
     @property
-    def active(self) -> bool:
-        """Whether the key still opens anything."""
+    def is_active(self) -> bool:
+        """Whether the key is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now_millis())
 
     @property
     def principal(self) -> Principal:
-        """Who calls with this key."""
+        """The principal of requests with this key."""
         return Principal(self.name, (Grant(self.role, self.namespace),))
 
 
@@ -45,14 +45,14 @@ def _key(row: Row) -> Key:
 
 
 def digest_of(secret: str) -> str:
-    """Return what is stored of a secret; it has 256 random bits, so a plain hash cannot be turned back."""
+    """Return the stored digest of a secret; with 256 random bits, a plain hash cannot be reversed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def create(
     connection: Connection, name: str, role: Role, namespace: Sequence[str], expires_at: int | None
 ) -> str | None:
-    """Make a key and return its secret, which cannot be had again; none when the name is taken."""
+    """Create a key and return its secret, which is not stored; None if the name is taken."""
     secret = _PREFIX + secrets.token_urlsafe(32)
     added = connection.run(
         "INSERT INTO keys (id, name, digest, role, namespace, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?) "
@@ -69,27 +69,27 @@ def create(
 
 
 def any_configured(connection: Connection) -> bool:
-    """Tell whether keys decide who may call: from the first key on, also when it is revoked or expired."""
+    """Tell whether requests need a key: once any key was created, even if it is revoked or expired."""
     return connection.one("SELECT 1 FROM keys LIMIT 1") is not None
 
 
 def find(connection: Connection, secret: str) -> Key | None:
-    """Return the active key of a secret."""
+    """Return the active key with a secret."""
     row = connection.one(
         "SELECT name, role, namespace, created_at, expires_at, revoked_at FROM keys WHERE digest = ?",
         digest_of(secret),
     )
     key = _key(row) if row else None
-    return key if key and key.active else None
+    return key if key and key.is_active else None
 
 
 def listing(connection: Connection) -> list[Key]:
-    """Return all keys by name."""
+    """Return all keys, sorted by name."""
     rows = connection.all("SELECT name, role, namespace, created_at, expires_at, revoked_at FROM keys ORDER BY name")
     return [_key(row) for row in rows]
 
 
 def revoke(connection: Connection, name: str) -> bool:
-    """Make a key useless from now on; false when there is no such key that still worked."""
+    """Revoke a key; false if there is no such key, or it is revoked already."""
     sql = "UPDATE keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
     return connection.run(sql, now_millis(), name) == 1

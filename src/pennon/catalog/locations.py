@@ -1,6 +1,6 @@
-"""Locations as the catalog stores them: relative to the storage root where they lie in it.
+"""Stored locations, which are relative to the storage root for tables in it.
 
-A lake that is moved or copied as a whole therefore finds its own tables, and never those of the original.
+A catalog that is moved or copied together with its root therefore finds its own tables, never those of the original.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 _RELATIVE: tuple[LiteralString, ...] = (
     "UPDATE tables SET location = substr(location, ?) WHERE location >= ? AND location < ?",
     "UPDATE garbage SET location = substr(location, ?) WHERE location >= ? AND location < ?",
-    "UPDATE dropped_places SET location = substr(location, ?) WHERE location >= ? AND location < ?",
+    "UPDATE dropped_locations SET location = substr(location, ?) WHERE location >= ? AND location < ?",
 )
 _ABSOLUTE: tuple[LiteralString, ...] = (
     "SELECT 1 FROM tables WHERE location >= ? AND location < ? LIMIT 1",
     "SELECT 1 FROM garbage WHERE location >= ? AND location < ? LIMIT 1",
-    "SELECT 1 FROM dropped_places WHERE location >= ? AND location < ? LIMIT 1",
+    "SELECT 1 FROM dropped_locations WHERE location >= ? AND location < ? LIMIT 1",
 )
 
 
 def is_absolute(stored: str) -> bool:
-    """Tell whether a stored location names a place outside the storage root."""
+    """Tell whether a stored location is outside the storage root."""
     return stored.startswith("/") or "://" in stored
 
 
@@ -34,17 +34,17 @@ def to_stored(connection: Connection, location: str) -> str:
 
 
 def from_stored(connection: Connection, stored: str) -> str:
-    """Return the full location of a stored one."""
+    """Return the absolute form of a stored location."""
     return stored if not connection.root or is_absolute(stored) else f"{connection.root}/{stored}"
 
 
 def has_absolute(connection: Connection) -> bool:
-    """Tell whether locations in the root are stored in full, as earlier releases did."""
+    """Tell whether locations in the root are stored as absolute, as in earlier releases."""
     low, high = connection.root + "/", connection.root + "0"
     return any(connection.one(statement, low, high) for statement in _ABSOLUTE)
 
 
 def make_relative(connection: Connection) -> int:
-    """Store all locations in the root relative to it, and return how many were not."""
+    """Make all stored locations in the root relative, and return the number of changes."""
     low, high = connection.root + "/", connection.root + "0"
     return sum(connection.run(statement, len(low) + 1, low, high) for statement in _RELATIVE)

@@ -1,4 +1,4 @@
-"""Versions that were recorded and whose manifests were lost on storage, kept for whoever looks for their rows."""
+"""Versions that were recorded, but whose manifests were lost on storage; `pennon doctor` lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LostVersion:
 
 
 def add(connection: Connection, version: Version, reason: str) -> None:
-    """Record that a version is lost; raises ``StillReferencedError`` when its table was dropped meanwhile."""
+    """Record a lost version; raises ``ForeignKeyError`` if its table was dropped meanwhile."""
     connection.run(
         "INSERT INTO lost_versions (table_id, branch, version, digest, reason, lost_at) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT DO NOTHING",
@@ -38,7 +38,7 @@ def add(connection: Connection, version: Version, reason: str) -> None:
 
 
 def listing(connection: Connection, limit: int) -> list[LostVersion]:
-    """Return the versions that were lost last."""
+    """Return the most recently lost versions."""
     rows = connection.all(
         "SELECT table_id, branch, version, reason, lost_at FROM lost_versions ORDER BY lost_at DESC LIMIT ?", limit
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def find_properties(connection: Connection, namespace: Sequence[str]) -> Properties | None:
-    """Return the properties of a namespace, or none when there is no such namespace."""
+    """Return the properties of a namespace; None if it does not exist."""
     row = connection.one("SELECT properties FROM namespaces WHERE path = ?", key_of(namespace))
     return load_properties(row[0]) if row else None
 
@@ -25,9 +25,9 @@ def exists(connection: Connection, namespace: Sequence[str]) -> bool:
 
 
 def insert(connection: Connection, namespace: Sequence[str], properties: Mapping[str, str] | None) -> bool:
-    """Add a namespace below its parent; false when there is one already.
+    """Insert a namespace below its parent; false if it exists already.
 
-    Raises ``StillReferencedError`` when the parent does not exist.
+    Raises ``ForeignKeyError`` if the parent does not exist.
     """
     added = connection.run(
         "INSERT INTO namespaces (path, parent, name, properties, created_at) VALUES (?, ?, ?, ?, ?) "
@@ -48,12 +48,12 @@ def set_properties(connection: Connection, namespace: Sequence[str], properties:
 
 
 def delete(connection: Connection, namespace: Sequence[str]) -> bool:
-    """Remove a namespace; raises ``StillReferencedError`` while it holds anything."""
+    """Delete a namespace; raises ``ForeignKeyError`` if it is not empty."""
     return connection.run("DELETE FROM namespaces WHERE path = ?", key_of(namespace)) == 1
 
 
 def delete_below(connection: Connection, namespace: Sequence[str]) -> None:
-    """Remove the namespaces below one, deepest first; they hold no tables any more."""
+    """Delete the namespaces below one, deepest first; they must not have tables."""
     low, high = child_key_range(key_of(namespace))
     rows = connection.all("SELECT path FROM namespaces WHERE path > ? AND path < ?", low, high)
     for (path,) in sorted(rows, key=lambda row: -len(identifier_of(row[0]))):
@@ -61,7 +61,7 @@ def delete_below(connection: Connection, namespace: Sequence[str]) -> None:
 
 
 def children(connection: Connection, namespace: Sequence[str], *, after: str, limit: int) -> list[str]:
-    """Return the names of child namespaces in order, after a name."""
+    """Return the names of child namespaces after a name, in order."""
     rows = connection.all(
         "SELECT name FROM namespaces WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
         key_of(namespace),

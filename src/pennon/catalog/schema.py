@@ -1,4 +1,4 @@
-"""The schema of the catalog: numbered SQL files, applied in order, the same for both databases."""
+"""The schema of the catalog: numbered SQL migrations, the same for both databases."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Database
 
-# Keys are compared byte by byte in both databases, so that pages have one order everywhere.
+# Both databases compare keys byte by byte, so that pages have the same order.
 _KEY_TYPE = {"sqlite": "TEXT", "postgresql": 'TEXT COLLATE "C"'}
 
 
-class SchemaError(Exception):
-    """The catalog was written by a newer Pennon."""
+class SchemaVersionError(Exception):
+    """The schema version of the catalog is not the one that this Pennon needs."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -24,17 +24,17 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def latest_version() -> int:
-    """Return the schema version this Pennon works with."""
+    """Return the schema version of this Pennon."""
     return migrations()[-1][0]
 
 
 def schema_version(database: Database) -> int:
-    """Return the schema version of a database; 0 is an empty one."""
+    """Return the schema version of a database; 0 if it is empty."""
     return database.read(lambda connection: _version(connection, database.dialect))
 
 
 def migrate(database: Database, target: int | None = None) -> list[int]:
-    """Bring a database to the target version, by default the latest, and return what was applied."""
+    """Migrate a database to a version, by default the latest, and return the applied migrations."""
     wanted = latest_version() if target is None else target
     if schema_version(database) == wanted:
         return []
@@ -42,10 +42,12 @@ def migrate(database: Database, target: int | None = None) -> list[int]:
 
 
 def _apply(connection: Connection, dialect: str, wanted: int) -> list[int]:
-    connection.take_turn("migration")
+    connection.lock("migration")
     current = _version(connection, dialect)
     if current > wanted:
-        raise SchemaError(f"The catalog has schema version {current}, this Pennon knows {wanted}; upgrade Pennon.")
+        raise SchemaVersionError(
+            f"The catalog has schema version {current}; this Pennon supports {wanted}. Upgrade Pennon."
+        )
     if current == 0:
         connection.script("CREATE TABLE pennon_schema (version INTEGER NOT NULL)")
         connection.run("INSERT INTO pennon_schema (version) VALUES (0)")
@@ -60,7 +62,7 @@ def _version(connection: Connection, dialect: str) -> int:
     if dialect == "sqlite":
         exists = connection.one("SELECT 1 FROM sqlite_master WHERE name = 'pennon_schema'")
     else:
-        # Not to_regclass(): it would remember that there was no such table, although another process made it meanwhile.
+        # Not to_regclass(): it caches that the table does not exist, although another process may have created it.
         exists = connection.one(
             "SELECT 1 FROM pg_class WHERE relname = 'pennon_schema' AND pg_table_is_visible(oid) LIMIT 1"
         )

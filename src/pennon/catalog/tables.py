@@ -1,4 +1,4 @@
-"""Tables in the catalog. A table's id is its incarnation: a table dropped and made again is another one."""
+"""Tables in the catalog. The id of a table is its incarnation: a table that is created again has another id."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pennon.core.identifiers import Identifier, child_key_range, identifier_of, 
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Row
 
-#: How a table came into the catalog.
+#: The origin of a table: how it came into the catalog.
 CREATED, REGISTERED, DISCOVERED, VIEW = "created", "registered", "discovered", "view"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as the catalog knows it."""
+    """A table as the catalog stores it."""
 
     id: str
     namespace: Identifier
@@ -39,7 +39,7 @@ class Table:
 
     @property
     def is_view(self) -> bool:
-        """Whether the table is a materialized view; what is one was made as one, and stays one."""
+        """Whether the table is a materialized view, which never changes."""
         return self.origin == VIEW
 
 
@@ -48,7 +48,7 @@ _SELECT: LiteralString = (
 )
 
 
-#: What locations on object stores look like.
+#: Matches locations on object stores.
 _URI = "%://%"
 
 
@@ -67,7 +67,7 @@ def _table(connection: Connection, row: Row) -> Table:
 
 
 def find(connection: Connection, identifier: Sequence[str]) -> Table | None:
-    """Return a table, if there is one of that name."""
+    """Return a table by its identifier."""
     row = connection.one(
         _SELECT + "WHERE namespace = ? AND name = ?",
         key_of(identifier[:-1]),
@@ -77,7 +77,7 @@ def find(connection: Connection, identifier: Sequence[str]) -> Table | None:
 
 
 def find_by_id(connection: Connection, table_id: str) -> Table | None:
-    """Return a table by its incarnation."""
+    """Return a table by its id."""
     row = connection.one(
         _SELECT + "WHERE id = ?",
         table_id,
@@ -86,7 +86,7 @@ def find_by_id(connection: Connection, table_id: str) -> Table | None:
 
 
 def find_by_location(connection: Connection, location: str) -> Table | None:
-    """Return the table that owns a location."""
+    """Return the table at a location."""
     row = connection.one(
         _SELECT + "WHERE location = ?",
         to_stored(connection, location),
@@ -95,7 +95,7 @@ def find_by_location(connection: Connection, location: str) -> Table | None:
 
 
 def find_overlapping(connection: Connection, location: str) -> Table | None:
-    """Return a table whose location is this one, holds it, or lies in it."""
+    """Return a table at a location, above it or below it."""
     parent = location
     while "/" in parent:
         found = find_by_location(connection, parent)
@@ -106,19 +106,19 @@ def find_overlapping(connection: Connection, location: str) -> Table | None:
 
 
 def find_inside(connection: Connection, location: str) -> Table | None:
-    """Return a table whose location lies in this one."""
+    """Return a table below a location."""
     stored = to_stored(connection, location)
     row = connection.one(_SELECT + "WHERE location > ? AND location < ? LIMIT 1", stored + "/", stored + "0")
-    if row is None and f"{connection.root}/".startswith(location + "/"):  # then so does every table of the root
+    if row is None and f"{connection.root}/".startswith(location + "/"):  # then every table of the root is below it
         relative: LiteralString = "WHERE (location < '/' OR location >= '0') AND location NOT LIKE ? LIMIT 1"
         row = connection.one(_SELECT + relative, _URI)
     return _table(connection, row) if row else None
 
 
 def insert(connection: Connection, table: Table) -> bool:
-    """Add a table; false when its name or its location is taken.
+    """Insert a table; false if its name or its location is taken.
 
-    Raises ``StillReferencedError`` when its namespace does not exist.
+    Raises ``ForeignKeyError`` if its namespace does not exist.
     """
     added = connection.run(
         "INSERT INTO tables (id, namespace, name, location, origin, managed, declared, properties, created_at) "
@@ -136,26 +136,26 @@ def insert(connection: Connection, table: Table) -> bool:
     return added == 1
 
 
-def hold(connection: Connection, table_id: str) -> bool:
-    """Keep a table from being removed before this transaction ends; false when there is none."""
+def lock(connection: Connection, table_id: str) -> bool:
+    """Lock the row of a table until the transaction ends; false if it does not exist."""
     return connection.run("UPDATE tables SET declared = declared WHERE id = ?", table_id) == 1
 
 
 def delete(connection: Connection, table_id: str) -> bool:
-    """Remove a table and its versions; raises ``StillReferencedError`` while it has shallow clones."""
+    """Delete a table and its versions; raises ``ForeignKeyError`` if it has shallow clones."""
     return connection.run("DELETE FROM tables WHERE id = ?", table_id) == 1
 
 
-def forget(connection: Connection, table_id: str) -> bool:
-    """Remove a table whose files Pennon leaves alone, so that its shallow clones may stay."""
-    connection.run("DELETE FROM clones WHERE origin_id = ?", table_id)
+def deregister(connection: Connection, table_id: str) -> bool:
+    """Delete a table whose files stay, so that its shallow clones may stay too."""
+    connection.run("DELETE FROM clones WHERE source_id = ?", table_id)
     return delete(connection, table_id)
 
 
 def rename(connection: Connection, table_id: str, identifier: Sequence[str]) -> bool:
-    """Give a table another name, also in another namespace; false when the name is taken.
+    """Rename a table, also into another namespace; false if the name is taken.
 
-    Raises ``StillReferencedError`` when that namespace does not exist.
+    Raises ``ForeignKeyError`` if that namespace does not exist.
     """
     namespace, name = key_of(identifier[:-1]), identifier[-1]
     if connection.one("SELECT 1 FROM tables WHERE namespace = ? AND name = ?", namespace, name):
@@ -165,7 +165,7 @@ def rename(connection: Connection, table_id: str, identifier: Sequence[str]) -> 
 
 
 def mark_written(connection: Connection, table_id: str) -> None:
-    """Record that a declared table has data."""
+    """Mark a declared table as written."""
     connection.run("UPDATE tables SET declared = 0 WHERE id = ? AND declared = 1", table_id)
 
 
@@ -177,7 +177,7 @@ def set_properties(connection: Connection, table_id: str, properties: Mapping[st
 def names(
     connection: Connection, namespace: Sequence[str], *, after: str, limit: int, include_declared: bool
 ) -> list[str]:
-    """Return the names of a namespace's tables in order, after a name."""
+    """Return the names of a namespace's tables after a name, in order."""
     rows = connection.all(
         "SELECT name FROM tables WHERE namespace = ? AND name > ? AND declared <= ? ORDER BY name LIMIT ?",
         key_of(namespace),
@@ -196,13 +196,13 @@ def identifiers_below(
     limit: int,
     include_declared: bool,
 ) -> list[Identifier]:
-    """Return the identifiers of all tables in a namespace and below it, in order, after a (namespace, name)."""
+    """Return the identifiers of all tables in and below a namespace after a (namespace, name), in order."""
     key = key_of(scope)
     _, high = child_key_range(key)
     low, name = max(after, (key, ""))
     if low >= high:
-        return []  # what follows is not in the scope any more
-    # Not one row comparison, (namespace, name) > (?, ?): SQLite would walk the index from the start of the scope.
+        return []  # the token is beyond the scope
+    # Not a row comparison, (namespace, name) > (?, ?): SQLite would scan the index from the start of the scope.
     rows = connection.all(
         "SELECT namespace, name FROM tables WHERE namespace = ? AND name > ? AND declared <= ? "
         "ORDER BY namespace, name LIMIT ?",
@@ -224,7 +224,7 @@ def identifiers_below(
 
 
 def all_below(connection: Connection, namespace: Sequence[str]) -> list[Table]:
-    """Return every table in a namespace and below it."""
+    """Return every table in and below a namespace."""
     key = key_of(namespace)
     low, high = child_key_range(key)
     rows = connection.all(
@@ -242,11 +242,11 @@ def in_namespace(connection: Connection, namespace: Sequence[str]) -> list[Table
 
 
 def outside_root(connection: Connection) -> list[Table]:
-    """Return the tables that do not lie in the storage root."""
+    """Return the tables outside the storage root."""
     rows = connection.all(_SELECT + "WHERE (location >= '/' AND location < '0') OR location LIKE ?", _URI)
     return [_table(connection, row) for row in rows if is_absolute(row[3])]
 
 
 def relocate(connection: Connection, table_id: str, location: str) -> None:
-    """Record that a table lies at another location."""
+    """Change the location of a table."""
     connection.run("UPDATE tables SET location = ? WHERE id = ?", to_stored(connection, location), table_id)

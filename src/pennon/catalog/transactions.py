@@ -1,4 +1,4 @@
-"""Transactions: what every mutation leaves behind, to be described and altered later."""
+"""Transactions: a record of every mutation, which can be described and altered later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pennon.core.identifiers import Identifier, identifier_of, key_of, new_id
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection
 
-#: Operations whose object is a namespace; a batch's is the one that holds all its tables.
+#: Operations whose object is a namespace; the object of a batch is the common namespace of its tables.
 _ON_NAMESPACES = frozenset({"CreateNamespace", "DropNamespace", "BatchCreateTableVersions", "BatchCommitTables"})
 
 QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED = "Queued", "Running", "Succeeded", "Failed", "Canceled"
@@ -21,7 +21,7 @@ QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED = "Queued", "Running", "Succeeded",
 
 @dataclass(frozen=True)
 class Transaction:
-    """A change that was asked for, and how far it got."""
+    """A mutation and its status."""
 
     id: str
     operation: str
@@ -31,18 +31,18 @@ class Transaction:
 
     @property
     def home(self) -> Identifier:
-        """The namespace whose roles decide who sees the transaction: a table's is the one the table is in."""
+        """The namespace whose roles decide who can see the transaction."""
         return self.object if self.operation in _ON_NAMESPACES else self.object[:-1]
 
 
-def record(
+def insert(
     connection: Connection,
     operation: str,
     identifier: Sequence[str],
     properties: Mapping[str, str],
     status: str = SUCCEEDED,
 ) -> str:
-    """Write a transaction in the same SQL transaction as its effect, and return its id."""
+    """Insert a transaction in the SQL transaction of its effect, and return its id."""
     transaction_id, now = new_id(), now_millis()
     connection.run(
         "INSERT INTO transactions (id, operation, object, status, properties, created_at, updated_at) "
@@ -61,7 +61,7 @@ def record(
 def find(connection: Connection, transaction_id: str) -> Transaction | None:
     """Return a transaction."""
     if not transaction_id.isalnum():
-        return None  # no id of ours, and perhaps nothing a database can compare
+        return None  # not an id that Pennon makes, and possibly a string that a database cannot compare
     row = connection.one(
         "SELECT id, operation, object, status, properties FROM transactions WHERE id = ?", transaction_id
     )
@@ -69,7 +69,7 @@ def find(connection: Connection, transaction_id: str) -> Transaction | None:
 
 
 def update(connection: Connection, transaction: Transaction, before: Transaction) -> bool:
-    """Replace status and properties; false when another caller changed them since they were read."""
+    """Replace status and properties; false if another caller changed them meanwhile."""
     changed = connection.run(
         "UPDATE transactions SET status = ?, properties = ?, updated_at = ? "
         "WHERE id = ? AND status = ? AND properties = ?",
@@ -83,6 +83,6 @@ def update(connection: Connection, transaction: Transaction, before: Transaction
     return changed == 1
 
 
-def forget_before(connection: Connection, millis: int) -> int:
-    """Remove transactions older than a time and return how many there were."""
+def delete_before(connection: Connection, millis: int) -> int:
+    """Delete the transactions from before a time, and return their number."""
     return connection.run("DELETE FROM transactions WHERE created_at < ?", millis)

@@ -1,4 +1,4 @@
-"""Uploads in parts: which files of which part wait for their commit."""
+"""Multipart uploads, with the files of each part until they are committed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an upload: its files as Lance describes them (JSON), its schema, and how it is meant."""
+    """A part of an upload: its fragments as Lance's JSON, its schema, and whether it overwrites the table."""
 
     id: str
     fragments: str
@@ -36,7 +36,7 @@ def _part(row: Row) -> Part:
 
 
 def insert(connection: Connection, upload: Upload) -> None:
-    """Add an upload."""
+    """Insert an upload."""
     connection.run(
         "INSERT INTO uploads (id, table_id, branch, created_at) VALUES (?, ?, ?, ?)",
         upload.id,
@@ -53,7 +53,7 @@ def find(connection: Connection, upload_id: str) -> Upload | None:
 
 
 def put_part(connection: Connection, upload_id: str, part: Part) -> Part | None:
-    """Add a part, or replace it and return what it was; raises ``StillReferencedError`` without the upload."""
+    """Insert or replace a part, and return the replaced one; raises ``ForeignKeyError`` without its upload."""
     row = connection.one(
         "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? AND id = ?",
         upload_id,
@@ -83,11 +83,11 @@ def parts(connection: Connection, upload_id: str) -> list[Part]:
 
 
 def delete(connection: Connection, upload_id: str) -> bool:
-    """Remove an upload and its parts; false when it is not there any more."""
+    """Delete an upload and its parts; false if it does not exist."""
     return connection.run("DELETE FROM uploads WHERE id = ?", upload_id) == 1
 
 
-def begun_before(connection: Connection, millis: int) -> list[Upload]:
-    """Return uploads that were begun before a time."""
+def created_before(connection: Connection, millis: int) -> list[Upload]:
+    """Return uploads that were created before a time."""
     rows = connection.all("SELECT id, table_id, branch FROM uploads WHERE created_at < ?", millis)
     return [Upload(*row) for row in rows]

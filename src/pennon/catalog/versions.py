@@ -1,4 +1,4 @@
-"""Versions of managed tables: the record that decides which commit won."""
+"""Versions of managed tables: the unique key of their records decides racing commits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pennon.core.clock import now_millis
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Row
 
-#: The branch of a table that has no name of its own.
+#: The name of the main branch.
 MAIN = ""
-#: The largest number that a database can hold.
+#: The largest integer that a database can store.
 HIGHEST = 2**63 - 1
 
 
@@ -22,8 +22,8 @@ HIGHEST = 2**63 - 1
 class Version:
     """One version of a table on a branch.
 
-    ``manifest`` and ``staged`` are file names inside the branch's ``_versions`` folder. A version is pending from the
-    moment its record decided the race until its manifest is known to be in its final place.
+    ``manifest`` and ``staged`` are file names in the ``_versions`` folder of the branch. A version is pending from its
+    record until its manifest is published.
     """
 
     table_id: str
@@ -64,7 +64,7 @@ def _version(row: Row) -> Version:
 
 
 def insert(connection: Connection, version: Version) -> bool:
-    """Record a version; false when another commit holds its number. This decides every race."""
+    """Insert a version; false if another commit has its number. This decides every race."""
     added = connection.run(
         "INSERT INTO versions "
         "(table_id, branch, version, manifest, staged, size, e_tag, digest, metadata, pending, transaction_id, "
@@ -111,7 +111,7 @@ def latest(connection: Connection, table_id: str, branch: str) -> Version | None
 def page(
     connection: Connection, table_id: str, branch: str, *, after: int | None, descending: bool, limit: int
 ) -> list[Version]:
-    """Return versions of a branch in order, after a version number."""
+    """Return versions of a branch after a version, in order."""
     if descending:
         rows = connection.all(
             _SELECT + "< ? ORDER BY version DESC LIMIT ?",
@@ -131,8 +131,8 @@ def page(
     return [_version(row) for row in rows]
 
 
-def settle(connection: Connection, version: Version) -> None:
-    """Record that a version's manifest is in place, with the tag and size it has there."""
+def finalize(connection: Connection, version: Version) -> None:
+    """Record that the manifest of a pending version is published, with its entity tag and size."""
     connection.run(
         "UPDATE versions SET pending = 0, e_tag = ?, size = ?, digest = ?, staged = ? "
         "WHERE table_id = ? AND branch = ? AND version = ? AND pending = 1",
@@ -147,7 +147,7 @@ def settle(connection: Connection, version: Version) -> None:
 
 
 def correct(connection: Connection, version: Version) -> None:
-    """Record what is in place for a version whose record told of something else."""
+    """Record the manifest that is on storage for a version whose record differs from it."""
     connection.run(
         "UPDATE versions SET pending = 0, e_tag = ?, size = ?, digest = ? "
         "WHERE table_id = ? AND branch = ? AND version = ?",
@@ -161,7 +161,7 @@ def correct(connection: Connection, version: Version) -> None:
 
 
 def withdraw(connection: Connection, version: Version) -> bool:
-    """Remove a version whose manifest is nowhere to be found, unless it was settled or replaced since it was read."""
+    """Delete a version whose manifest is lost, unless its record changed since it was read."""
     removed = connection.run(
         "DELETE FROM versions WHERE table_id = ? AND branch = ? AND version = ? AND pending = ? AND digest = ?",
         version.table_id,
@@ -174,7 +174,7 @@ def withdraw(connection: Connection, version: Version) -> bool:
 
 
 def delete_numbers(connection: Connection, table_id: str, branch: str, numbers: Iterable[int]) -> int:
-    """Remove versions by number and return how many there were."""
+    """Delete versions by number, and return how many there were."""
     return sum(
         connection.run(
             "DELETE FROM versions WHERE table_id = ? AND branch = ? AND version = ?", table_id, branch, number
@@ -184,12 +184,12 @@ def delete_numbers(connection: Connection, table_id: str, branch: str, numbers: 
 
 
 def delete_branch(connection: Connection, table_id: str, branch: str) -> None:
-    """Remove every version of a branch."""
+    """Delete all versions of a branch."""
     connection.run("DELETE FROM versions WHERE table_id = ? AND branch = ?", table_id, branch)
 
 
 def in_range(connection: Connection, table_id: str, branch: str, start: int, end: int | None) -> list[Version]:
-    """Return the versions from start (inclusive) to end (exclusive; none means all)."""
+    """Return the versions from ``start`` up to, but not including, ``end``; None means no end."""
     rows = connection.all(
         _SELECT + ">= ? AND version < ? ORDER BY version",
         table_id,
@@ -201,7 +201,7 @@ def in_range(connection: Connection, table_id: str, branch: str, start: int, end
 
 
 def changed_since(connection: Connection, millis: int) -> list[tuple[str, str, int, int]]:
-    """Return which branches of which tables got versions since a time: the newest of each, and when it came."""
+    """Return the branches with versions since a time, as (table id, branch, newest version, its time)."""
     rows = connection.all(
         "SELECT table_id, branch, MAX(version), MAX(created_at) FROM versions WHERE created_at >= ? "
         "GROUP BY table_id, branch",

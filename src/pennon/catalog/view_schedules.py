@@ -1,4 +1,4 @@
-"""When views with a schedule are due next: each time is taken once, by whichever worker is first."""
+"""Schedules of views: the next run of each, which only one worker can claim."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """The next time of a schedule; a view whose schedule is another one by now has no use for it."""
+class ScheduledRun:
+    """The next run of a schedule; outdated if the view has another schedule by now."""
 
     view_id: str
     schedule: str
     due_at: int
 
 
-def find(connection: Connection, view_id: str) -> Slot | None:
-    """Return when a view is due next, if that was worked out."""
-    row = connection.one("SELECT view_id, schedule, due_at FROM view_slots WHERE view_id = ?", view_id)
-    return Slot(row[0], row[1], int(row[2])) if row else None
+def find(connection: Connection, view_id: str) -> ScheduledRun | None:
+    """Return the next run of a view; None if it is not determined yet."""
+    row = connection.one("SELECT view_id, schedule, due_at FROM view_schedules WHERE view_id = ?", view_id)
+    return ScheduledRun(row[0], row[1], int(row[2])) if row else None
 
 
-def move(connection: Connection, before: Slot | None, after: Slot) -> bool:
-    """Put the next time in the place of the one that was read; false when another worker was faster."""
+def advance(connection: Connection, before: ScheduledRun | None, after: ScheduledRun) -> bool:
+    """Replace a run by the next one; false if another worker was faster."""
     if before is None:
         added = connection.run(
-            "INSERT INTO view_slots (view_id, schedule, due_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO view_schedules (view_id, schedule, due_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             after.view_id,
             after.schedule,
             after.due_at,
         )
         return added == 1
     moved = connection.run(
-        "UPDATE view_slots SET schedule = ?, due_at = ? WHERE view_id = ? AND schedule = ? AND due_at = ?",
+        "UPDATE view_schedules SET schedule = ?, due_at = ? WHERE view_id = ? AND schedule = ? AND due_at = ?",
         after.schedule,
         after.due_at,
         before.view_id,

@@ -1,4 +1,4 @@
-"""Materialized views: tables with a definition, and how far into their sources they have come."""
+"""Materialized views: tables with a definition and a watermark, the versions of their sources."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watermark:
-    """What a view holds: its sources at these versions."""
+    """The versions of the sources that a view was last refreshed from."""
 
-    #: By the ids of the tables.
+    #: By table id.
     versions: Mapping[str, int]
-    #: How many rows the last refresh was allowed to leave, when that was fewer than there would be.
+    #: The output limit of the last refresh, if it cut off rows.
     trimmed_to: int | None = None
-    #: The ids of the columns read, by the ids of the tables: a column made anew under an old name is another.
+    #: The field ids of the read columns, by table id: a column that is dropped and added again has another id.
     fields: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: The tags of the manifests of these versions, by the ids of the tables that Pennon does not manage: others may
-    #: drop such a table and make another one of its name, with versions of the same numbers.
+    #: The entity tags of these versions' manifests, by the ids of unmanaged tables: others may drop such a table and
+    #: create another of its name, with the same version numbers.
     manifests: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the watermark as the catalog keeps it."""
-        kept: dict[str, Any] = {
+        """Return the watermark as the catalog stores it."""
+        kept: dict[str, object] = {
             "versions": dict(self.versions),
             "trimmed_to": self.trimmed_to,
             "fields": {source: dict(fields) for source, fields in self.fields.items()},
         }
-        if self.manifests:  # a watermark without them is compared with its text from before there were any
+        if self.manifests:  # left out if empty: watermarks are compared as text with those of earlier releases
             kept["manifests"] = dict(self.manifests)
         return json.dumps(kept, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Watermark:
-        """Return the watermark that the catalog kept."""
+        """Return the watermark that the catalog has stored."""
         return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)
 class View:
-    """A view as the catalog knows it; what it is made of is for others to read."""
+    """A view as the catalog stores it; other packages interpret its definition."""
 
     table_id: str
     kind: str
     definition: dict[str, Any]
-    #: What was asked for, as it came.
+    #: The request that created the view, unchanged.
     request: dict[str, Any]
     auto_refresh: bool = False
     schedule: str | None = None
@@ -61,16 +61,16 @@ class View:
     created_at: int = field(default_factory=now_millis)
     watermark: Watermark | None = None
     refreshed_at: int | None = None
-    #: The version of the view that its last refresh made or found.
+    #: The version of the view after its last refresh.
     refreshed_version: int | None = None
-    #: Why the view is out of date for another reason than new versions of its sources.
+    #: Why the view is stale, if not for new versions of its sources.
     stale_reason: str | None = None
     failed_job: str | None = None
 
 
 @dataclass(frozen=True)
 class Dependent:
-    """A view that reads a table, and which columns of it."""
+    """A view that reads a table, with the columns that it reads."""
 
     view_id: str
     identifier: Identifier
@@ -85,7 +85,7 @@ _SELECT: LiteralString = (
 
 
 def insert(connection: Connection, view: View, sources: Mapping[str, Sequence[str]]) -> None:
-    """Record a view whose table is there already, and the columns it reads of which tables."""
+    """Insert a view whose table exists, with the columns that it reads of each source."""
     connection.run(
         "INSERT INTO views (table_id, kind, definition, request, auto_refresh, schedule, on_schema_change, created_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -99,7 +99,7 @@ def insert(connection: Connection, view: View, sources: Mapping[str, Sequence[st
         view.created_at,
     )
     _insert_sources(connection, view.table_id, sources)
-    # Every commit asks whether its table is a view: kept where the table is read anyway, that costs nothing.
+    # Every commit checks whether its table is a view; in the row of the table, the check costs nothing.
     connection.run("UPDATE tables SET origin = ? WHERE id = ?", tables.VIEW, view.table_id)
 
 
@@ -110,7 +110,7 @@ def redefine(
     sources: Mapping[str, Sequence[str]],
     watermark: Watermark | None,
 ) -> None:
-    """Give a view another definition, and a watermark that says the same in its terms."""
+    """Replace the definition of a view, with an equivalent watermark."""
     connection.run(
         "UPDATE views SET definition = ?, watermark = ? WHERE table_id = ?",
         json.dumps(definition),
@@ -129,9 +129,9 @@ def configure(
     schedule: str | None,
     on_schema_change: str | None,
 ) -> None:
-    """Change when a view is refreshed without being asked, and what new columns of its sources do.
+    """Change when a view is refreshed automatically, and how it handles new columns of its sources.
 
-    What is none stays as it is; an empty schedule ends the one there is.
+    None keeps a value; an empty schedule removes the schedule.
     """
     connection.run(
         "UPDATE views SET auto_refresh = COALESCE(?, auto_refresh), schedule = NULLIF(COALESCE(?, schedule), ''), "
@@ -144,7 +144,7 @@ def configure(
 
 
 def find(connection: Connection, table_id: str) -> View | None:
-    """Return the view that a table is, if it is one."""
+    """Return the view with a table id; None if the table is not a view."""
     row = connection.one(_SELECT + "WHERE v.table_id = ?", table_id)
     return _view(row) if row else None
 
@@ -152,7 +152,7 @@ def find(connection: Connection, table_id: str) -> View | None:
 def page(
     connection: Connection, namespace: Sequence[str], *, after: str | None, limit: int
 ) -> list[tuple[Identifier, View]]:
-    """Return the views of a namespace in the order of their names, after a name."""
+    """Return the views of a namespace after a name, sorted by name."""
     rows = connection.all(
         _SELECT + "WHERE t.namespace = ? AND t.name > ? ORDER BY t.name LIMIT ?",
         key_of(namespace),
@@ -162,14 +162,14 @@ def page(
     return [((*identifier_of(row[13]), row[14]), _view(row)) for row in rows]
 
 
-def following(connection: Connection) -> list[View]:
-    """Return the views that are refreshed without being asked: after commits to their sources, or by the clock."""
+def auto_refreshed(connection: Connection) -> list[View]:
+    """Return the views that are refreshed automatically: after commits to their sources, or by a schedule."""
     rows = connection.all(_SELECT + "WHERE v.auto_refresh = 1 OR v.schedule IS NOT NULL")
     return [_view(row) for row in rows]
 
 
 def dependents(connection: Connection, source_id: str) -> list[Dependent]:
-    """Return the views that read a table, in the order of their names."""
+    """Return the views that read a table, sorted by name."""
     rows = connection.all(
         "SELECT s.view_id, t.namespace, t.name, s.columns FROM view_sources s JOIN tables t ON t.id = s.view_id "
         "WHERE s.source_id = ? ORDER BY t.namespace, t.name",
@@ -181,7 +181,7 @@ def dependents(connection: Connection, source_id: str) -> list[Dependent]:
 def advance(
     connection: Connection, view_id: str, before: Watermark | None, after: Watermark, version: int, at: int
 ) -> bool:
-    """Record that a view holds its sources at other versions; false when another refresh was faster."""
+    """Record a refresh; false if another refresh changed the watermark first."""
     changed = connection.run(
         "UPDATE views SET watermark = ?, refreshed_version = ?, refreshed_at = ?, stale_reason = NULL, "
         "failed_job = NULL WHERE table_id = ? AND COALESCE(watermark, '') = ?",
@@ -195,7 +195,7 @@ def advance(
 
 
 def mark_stale(connection: Connection, view_id: str, reason: str, job_id: str | None = None) -> None:
-    """Record why a view is out of date, until its next refresh."""
+    """Record why a view is stale, until its next refresh."""
     connection.run("UPDATE views SET stale_reason = ?, failed_job = ? WHERE table_id = ?", reason, job_id, view_id)
 
 

@@ -1,4 +1,4 @@
-"""Workers that are alive, as far as they were heard of."""
+"""Workers, by their last heartbeat."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that carries out jobs."""
+    """A process that runs jobs."""
 
     id: str
     host: str
     pid: int
     started_at: int
     heartbeat_at: int
-    #: How many jobs it carries out at once, and how many it does now.
+    #: The maximum number of concurrent jobs, and the current number.
     slots: int
     busy: int
     version: str
 
 
-def beat(connection: Connection, worker: Worker) -> None:
-    """Record that a worker is alive, also one that was not known or was forgotten."""
+def heartbeat(connection: Connection, worker: Worker) -> None:
+    """Record a heartbeat, and insert a worker that is not recorded."""
     connection.run(
         "INSERT INTO workers (id, host, pid, started_at, heartbeat_at, slots, busy, version) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
@@ -41,18 +41,18 @@ def beat(connection: Connection, worker: Worker) -> None:
     )
 
 
-def forget(connection: Connection, worker_id: str) -> None:
-    """Remove a worker that left."""
+def delete(connection: Connection, worker_id: str) -> None:
+    """Delete a worker that has shut down."""
     connection.run("DELETE FROM workers WHERE id = ?", worker_id)
 
 
-def forget_silent(connection: Connection, since: int) -> int:
-    """Remove workers that were not heard of since a time, and return how many there were."""
+def delete_silent(connection: Connection, since: int) -> int:
+    """Delete workers without a heartbeat since a time, and return their number."""
     return connection.run("DELETE FROM workers WHERE heartbeat_at < ?", since)
 
 
-def heard_since(connection: Connection, since: int) -> list[Worker]:
-    """Return the workers that were heard of since a time, oldest first."""
+def alive_since(connection: Connection, since: int) -> list[Worker]:
+    """Return the workers with a heartbeat since a time, oldest first."""
     rows = connection.all(
         "SELECT id, host, pid, started_at, heartbeat_at, slots, busy, version FROM workers "
         "WHERE heartbeat_at >= ? ORDER BY started_at, id",

@@ -1,5 +1,5 @@
-"""The command line: one module a group of commands."""
+"""The command line: one module per group of commands."""
 
-from pennon.core.lazy_models import load_client_late
+from pennon.core.lazy_models import install_lazy_models
 
-load_client_late()  # before any other module imports the models
+install_lazy_models()  # before any other module imports the models

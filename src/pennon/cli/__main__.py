@@ -1,17 +1,17 @@
-"""Where the ``pennon`` command begins: an interrupt while its modules are loaded ends it quietly."""
+"""The entry point of the ``pennon`` command; an interrupt during its imports ends it without a traceback."""
 
 import signal
 
 
 def start() -> None:
-    """Load the command line, then run it."""
-    # Loading takes most of a second, and Python would answer an interrupt by a traceback through strangers' modules.
-    loud = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if loud:
+    """Import the command line, then run it."""
+    # Importing takes most of a second, and an interrupt would print a traceback through libraries.
+    has_default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if has_default_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from pennon.cli.main import main
 
-    if loud:
+    if has_default_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 

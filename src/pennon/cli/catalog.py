@@ -1,4 +1,4 @@
-"""The catalog as commands open it: never by accident a new, empty one."""
+"""Opening the catalog for a command, without creating a new one by accident."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pennon.catalog import open_database
-from pennon.catalog.schema import SchemaError, latest_version, migrate, schema_version
-from pennon.cli.exit_codes import CommandError, Exit
+from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, schema_version
+from pennon.cli.exit_codes import CommandError, ExitCode
 from pennon.core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ _CONNECT_SECONDS = 5
 
 
 def sqlite_file(url: str) -> Path | None:
-    """Return the file of an embedded catalog; none for any other database."""
+    """Return the file of an SQLite catalog; None for another database."""
     return Path(unquote(url.removeprefix("sqlite:///"))) if urlsplit(url).scheme == "sqlite" else None
 
 
 def is_missing(settings: Settings) -> bool:
-    """Tell whether opening the catalog would make a new file."""
+    """Return whether opening the catalog would create a new file."""
     file = sqlite_file(settings.database_url)
     return file is not None and not file.exists()
 
 
-def place_of(url: str) -> str:
-    """Return where a database is, for people: without the password."""
+def describe_database(url: str) -> str:
+    """Return the location of a database without its password."""
     file = sqlite_file(url)
     if file is not None:
         return str(file)
@@ -39,8 +39,8 @@ def place_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def why_unreachable(url: str) -> str | None:
-    """Say why PostgreSQL does not let us in, if it does not: by connecting once, for a pool would try for long."""
+def connection_error(url: str) -> str | None:
+    """Return why PostgreSQL rejects a connection, if it does; tries once, because a pool would retry for long."""
     if not url.startswith(("postgresql://", "postgres://")):
         return None
     import psycopg
@@ -53,12 +53,12 @@ def why_unreachable(url: str) -> str | None:
 
 
 @contextmanager
-def open_database_of(settings: Settings, *, root: str = "") -> Iterator[Database]:
-    """Open the database that settings name, whatever its schema; with a storage root, locations are full ones."""
-    reason = why_unreachable(settings.database_url)
+def open_configured_database(settings: Settings, *, root: str = "") -> Iterator[Database]:
+    """Open the database of the settings, whatever its schema; with a storage root, locations are absolute."""
+    reason = connection_error(settings.database_url)
     if reason is not None:
-        place = place_of(settings.database_url)
-        raise CommandError(f"{place}: {reason}. Start the database, or correct --database.", Exit.UNREACHABLE)
+        name = describe_database(settings.database_url)
+        raise CommandError(f"{name}: {reason}. Start the database, or correct --database.", ExitCode.UNREACHABLE)
     database = open_database(settings.database_url, pool_size=1, root=root)
     try:
         yield database
@@ -67,23 +67,23 @@ def open_database_of(settings: Settings, *, root: str = "") -> Iterator[Database
 
 
 def require_catalog(settings: Settings) -> None:
-    """Refuse to go on without a catalog: a mistyped folder must not become one."""
+    """Raise an error if there is no catalog: a mistyped folder must not become one."""
     if is_missing(settings):
         raise SettingsError(
-            f"There is no catalog at {place_of(settings.database_url)}; name its folder, as DIR or with --directory, "
-            "or its database with --database."
+            f"No catalog found at {describe_database(settings.database_url)}. "
+            "Pass its folder, as DIR or --directory, or its database with --database."
         )
 
 
 @contextmanager
 def open_catalog(settings: Settings, *, create: bool = False, root: str = "") -> Iterator[Database]:
-    """Open the catalog that settings name, with the schema this Pennon works with.
+    """Open the catalog of the settings, which must have the current schema.
 
-    One that is not there is an error unless it is to be created.
+    A missing catalog is an error, unless it is to be created.
     """
     if not create:
         require_catalog(settings)
-    with open_database_of(settings, root=root) as database:
+    with open_configured_database(settings, root=root) as database:
         _require_current(database, create=create)
         yield database
 
@@ -93,6 +93,10 @@ def _require_current(database: Database, *, create: bool) -> None:
     if version == 0 and create:
         migrate(database)
     elif version < known:
-        raise SchemaError(f"The catalog has schema version {version}, this Pennon needs {known}; run `pennon migrate`.")
+        raise SchemaVersionError(
+            f"The catalog has schema version {version}; this Pennon needs {known}. Run `pennon migrate`."
+        )
     elif version > known:
-        raise SchemaError(f"The catalog has schema version {version}, this Pennon knows {known}; upgrade Pennon.")
+        raise SchemaVersionError(
+            f"The catalog has schema version {version}; this Pennon supports {known}. Upgrade Pennon."
+        )

@@ -1,4 +1,4 @@
-"""Questions before something is destroyed."""
+"""Confirmation of destructive commands."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import sys
 
 import typer
 
-from pennon.cli.exit_codes import Exit
-from pennon.cli.output import note
+from pennon.cli.exit_codes import ExitCode
+from pennon.cli.output import print_note
 from pennon.core.settings import SettingsError
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Go on only when that is wanted: said by ``--yes``, or answered on a terminal."""
+    """Continue only with ``--yes``, or after a confirmation on the terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise SettingsError(f"{what} That cannot be undone, and nobody is here to ask: add --yes to do it.")
+        raise SettingsError(f"{what} This cannot be undone, and there is no terminal to confirm it: add --yes.")
     try:
-        wanted, code = typer.confirm(f"{what} That cannot be undone. Go on?", err=True), Exit.FAILED
+        is_confirmed, code = typer.confirm(f"{what} This cannot be undone. Continue?", err=True), ExitCode.FAILED
     except typer.Abort:
-        wanted, code = False, Exit.INTERRUPTED
-    if not wanted:
-        note("Nothing was done.")
+        is_confirmed, code = False, ExitCode.INTERRUPTED
+    if not is_confirmed:
+        print_note("Nothing was changed.")
         raise typer.Exit(code)

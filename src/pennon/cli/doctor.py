@@ -1,4 +1,4 @@
-"""``pennon doctor``: is everything here that a server needs, and if not, which command helps."""
+"""``pennon doctor``: check that this machine has what a server needs, and how to fix what it lacks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,12 +22,12 @@ from rich.table import Table
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import latest_version, schema_version
-from pennon.cli.catalog import is_missing, place_of, why_unreachable
-from pennon.cli.options import PLACE_SETTINGS, with_settings
-from pennon.cli.output import Form, FormOption, show
+from pennon.cli.catalog import connection_error, describe_database, is_missing
+from pennon.cli.options import STORAGE_SETTINGS, with_settings
+from pennon.cli.output import OutputFormat, OutputOption, print_result
 from pennon.cli.storage_checks import (
     adopt_root,
-    lost_names,
+    describe_lost_versions,
     name_some,
     repair_versions,
     storage_root_of,
@@ -43,19 +44,20 @@ if TYPE_CHECKING:
 Status = Literal["OK", "WARN", "FAIL"]
 
 _STYLE = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
-_OLDEST_PYTHON = (3, 11)
+_MIN_PYTHON = (3, 11)
 _SPARK_SERIES = "4"
 _SPARK_PACKAGES = ("pandas", "pyarrow", "pylance")
 _CONNECT_PACKAGES = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 _SERVER_PACKAGES = ("pylance", "obstore", "uvicorn", "starlette", "psycopg")
-_SKEW_SECONDS = 5.0
-_CLOCK_FIX = "turn on time synchronisation (on Linux: timedatectl set-ntp true; on macOS: in System Settings)"
-_LONGEST_REASON = 240
+_MAX_SKEW_SECONDS = 5.0
+_NOT_CHECKED = "not checked: the catalog does not exist yet, or has another schema version"
+_CLOCK_FIX = "turn on time synchronization (on Linux: timedatectl set-ntp true; on macOS: in System Settings)"
+_MAX_REASON_LENGTH = 240
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, how it is, and the command or change that mends it."""
+    """The result of a check, and the command or change that fixes a problem."""
 
     name: str
     status: Status
@@ -64,25 +66,30 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Patient:
-    """What the checks look at; the catalog is opened once for all of them."""
+class DoctorContext:
+    """The input of the checks; the catalog is opened once for all of them."""
 
     settings: Settings
     database: Database | None = None
-    #: Why there is no database to look at; none when it is only not there yet.
-    trouble: str | None = None
+    #: Why the database cannot be opened; None if it only does not exist yet.
+    database_error: str | None = None
+
+    @cached_property
+    def has_current_schema(self) -> bool:
+        """Whether the catalog exists with the schema of this Pennon."""
+        return self.database is not None and schema_version(self.database) == latest_version()
 
 
-def check_python(_: Patient) -> Check:
-    """Look at the version of Python."""
+def check_python(_: DoctorContext) -> Check:
+    """Check the version of Python."""
     version = platform.python_version()
-    if sys.version_info < _OLDEST_PYTHON:
+    if sys.version_info < _MIN_PYTHON:
         return Check("Python", "FAIL", f"{version} is too old", "install Python 3.11 or newer")
     return Check("Python", "OK", version)
 
 
-def check_packages(_: Patient) -> Check:
-    """Look for the packages of the server."""
+def check_packages(_: DoctorContext) -> Check:
+    """Check that the packages of the server are installed."""
     found = {name: _version_of(name) for name in _SERVER_PACKAGES}
     missing = [name for name, version in found.items() if version is None]
     if missing:
@@ -90,152 +97,162 @@ def check_packages(_: Patient) -> Check:
     return Check("Packages", "OK", ", ".join(f"{name} {version}" for name, version in found.items()))
 
 
-def check_java(_: Patient) -> Check:
-    """Start the Java that Spark would run on: the system's, or the one that comes as a wheel."""
+def check_java(_: DoctorContext) -> Check:
+    """Start the Java that Spark would use: the system's, or the one from a wheel."""
     from pennon.pipeline.cluster.java import JavaNotFoundError, choose_java
 
     try:
         java = choose_java()
     except JavaNotFoundError as error:
-        return Check("Java", "WARN", f"{error.found}; only jobs need it", "pip install 'pennon[spark]'")
+        return Check("Java", "WARN", f"{error.found}; needed for jobs only", "pip install 'pennon[spark]'")
     return Check("Java", "OK", f"Java {java.version} from {java.origin} ({java.program})")
 
 
-def check_spark(patient: Patient) -> Check:
-    """Look for Spark and what it needs in Python, without starting it."""
+def check_spark(context: DoctorContext) -> Check:
+    """Check that Spark and its Python packages are installed, without starting it."""
     fix = "pip install 'pennon[spark]'"
     version = _version_of("pyspark")
     if version is None:
-        return Check("Spark", "WARN", "not installed; only jobs need it", fix)
+        return Check("Spark", "WARN", "not installed; needed for jobs only", fix)
     if version.split(".")[0] != _SPARK_SERIES:
-        return Check("Spark", "WARN", f"pyspark {version} is not of series {_SPARK_SERIES}", fix)
-    remote = patient.settings.spark_master.startswith("sc://") or any(
-        cluster.remote for cluster in patient.settings.clusters.values()
+        return Check("Spark", "WARN", f"pyspark {version} is installed; series {_SPARK_SERIES} is needed", fix)
+    remote = context.settings.spark_master.startswith("sc://") or any(
+        cluster.remote for cluster in context.settings.clusters.values()
     )
     needed = (*_SPARK_PACKAGES, *_CONNECT_PACKAGES) if remote else _SPARK_PACKAGES
     missing = [name for name in needed if _version_of(name) is None]
     if missing:
-        return Check("Spark", "WARN", f"pyspark {version} is there, but not {', '.join(missing)}", fix)
-    return Check("Spark", "OK", f"pyspark {version} at {patient.settings.spark_master}")
+        return Check("Spark", "WARN", f"pyspark {version} is installed, but not {', '.join(missing)}", fix)
+    return Check("Spark", "OK", f"pyspark {version} at {context.settings.spark_master}")
 
 
-def check_database(patient: Patient) -> Check:
-    """Look whether the catalog can be opened and has the schema this Pennon works with."""
-    place = place_of(patient.settings.database_url)
-    if patient.trouble is not None:
-        return Check("Database", "FAIL", f"{place}: {patient.trouble}", "correct --database, or start the database")
-    if patient.database is None:
-        return _check_new_folder("Database", Path(place).parent, f"{place} is not there yet; the server makes it")
-    version, known = schema_version(patient.database), latest_version()
+def check_database(context: DoctorContext) -> Check:
+    """Check that the catalog can be opened and has the current schema."""
+    name = describe_database(context.settings.database_url)
+    if context.database_error is not None:
+        fix = "correct --database, or start the database"
+        return Check("Database", "FAIL", f"{name}: {context.database_error}", fix)
+    if context.database is None:
+        return _check_new_folder("Database", Path(name).parent, f"{name} does not exist yet; the server creates it")
+    version, known = schema_version(context.database), latest_version()
     if version > known:
-        detail = f"{place} has schema version {version}, newer than {known}, which this Pennon knows"
+        detail = f"{name} has schema version {version}, newer than {known}, which this Pennon supports"
         return Check("Database", "FAIL", detail, "pip install --upgrade pennon")
     if version < known:
-        detail = f"{place} has schema version {version} of {known}; the server migrates it when it starts"
+        detail = f"{name} has schema version {version} of {known}; the server migrates it when it starts"
         return Check("Database", "WARN", detail, "pennon migrate")
-    return Check("Database", "OK", f"{place}, schema version {version}")
+    return Check("Database", "OK", f"{name}, schema version {version}")
 
 
-def check_storage(patient: Patient) -> Check:
-    """Write a file under the root twice: the second time must be refused, for that decides between writers."""
-    root = _root(patient.settings)
-    place = Path(root.location)
-    if "://" not in root.location and not place.exists():
-        return _check_new_folder("Storage", place, f"{place} is not there yet; it is made with the first table")
+def check_storage(context: DoctorContext) -> Check:
+    """Write a file to the storage root twice; the second write must be refused, because commits rely on that."""
+    root = _root(context.settings)
+    folder = Path(root.location)
+    if "://" not in root.location and not folder.exists():
+        return _check_new_folder("Storage", folder, f"{folder} does not exist yet; the first table creates it")
     with _probe(root) as (first, second):
         if first is None:
-            return Check("Storage", "FAIL", f"{root.location}: a new file was refused", "check the rights of the root")
+            return Check(
+                "Storage",
+                "FAIL",
+                f"{root.location}: a new file was refused",
+                "check the permissions of the storage root",
+            )
         if second is not None:
-            detail = f"{root.location}: a file that was there was overwritten; two writers could both commit"
-            return Check("Storage", "FAIL", detail, "use a store that has conditional writes (If-None-Match)")
-    return Check("Storage", "OK", f"{root.location}: can be written, and a second write is refused")
+            detail = f"{root.location}: an existing file was overwritten, so two writers could both commit"
+            return Check("Storage", "FAIL", detail, "use an object store with conditional writes (If-None-Match)")
+    return Check("Storage", "OK", f"{root.location}: writable, with conditional writes")
 
 
-def check_port(patient: Patient) -> Check:
-    """Look whether the server could listen."""
+def check_port(context: DoctorContext) -> Check:
+    """Check that the server can listen on its port."""
     from pennon.server.process import address_of, bind
 
-    host, port = patient.settings.host, patient.settings.port
+    host, port = context.settings.host, context.settings.port
     try:
         bind(host, port).close()
     except SettingsError as error:
-        return Check("Port", "FAIL", str(error), "choose another --host or --port; --port 0 takes any that is free")
-    return Check("Port", "OK", f"{address_of(host, port)} is free" if port else f"any free port of {host}")
+        return Check("Port", "FAIL", str(error), "choose another --host or --port; --port 0 picks a free port")
+    return Check("Port", "OK", f"{address_of(host, port)} is free" if port else f"any free port on {host}")
 
 
-def check_clock(patient: Patient) -> Check:
-    """Compare the clock with itself and with those of the database and the object store."""
-    fix = _CLOCK_FIX
+def check_clock(context: DoctorContext) -> Check:
+    """Compare the clock with the monotonic clock, and with those of the database and the object store."""
     elapsed, passed = time.time(), time.monotonic()
     time.sleep(0.05)
     drift = abs((time.time() - elapsed) - (time.monotonic() - passed))
     if drift > 1:
-        return Check("Clock", "WARN", f"jumped by {drift:.1f} s while it was watched", fix)
+        return Check("Clock", "WARN", f"jumped by {drift:.1f} s during the check", _CLOCK_FIX)
     skews: dict[str, float] = {}
-    with contextlib.suppress(Exception):  # what is out of reach fails its own check
-        skews.update(_skews(patient))
-    off = [f"{skew:+.1f} s from the {name}'s" for name, skew in skews.items() if abs(skew) > _SKEW_SECONDS]
+    with contextlib.suppress(Exception):  # what is unreachable fails its own check
+        skews.update(_skews(context))
+    off = [f"{skew:+.1f} s off the {name}'s" for name, skew in skews.items() if abs(skew) > _MAX_SKEW_SECONDS]
     if off:
-        return Check("Clock", "WARN", f"this machine's clock is {' and '.join(off)}", fix)
-    compared = f"agrees with the {' and the '.join(skews)}" if skews else "runs evenly"
+        return Check("Clock", "WARN", f"this machine's clock is {' and '.join(off)}", _CLOCK_FIX)
+    compared = f"agrees with the {' and the '.join(skews)}" if skews else "no jumps"
     return Check("Clock", "OK", compared)
 
 
-def check_keys(patient: Patient) -> Check:
-    """Look whether those who should not call are kept out."""
+def check_keys(context: DoctorContext) -> Check:
+    """Check that API keys protect the server."""
     from pennon.server.process import is_loopback
 
-    settings, version = patient.settings, schema_version(patient.database) if patient.database else 0
+    settings, version = context.settings, schema_version(context.database) if context.database else 0
     if version not in {0, latest_version()}:
-        return Check("Keys", "WARN", "not looked at: the catalog has another schema", "pennon migrate")
-    known = patient.database.read(keys.listing) if patient.database and version else []
+        return Check("Keys", "WARN", "not checked: the catalog has another schema version", "pennon migrate")
+    known = context.database.read(keys.listing) if context.database and version else []
     create = "pennon keys create NAME --role admin"
     if known:
-        working = sum(key.active for key in known)
+        working = sum(key.is_active for key in known)
         if not working:
-            return Check("Keys", "WARN", "there are keys, but none works any more: nobody can call", create)
-        return Check("Keys", "OK", f"every request needs one; {working} of {len(known)} work")
+            return Check("Keys", "WARN", "all API keys are expired or revoked: no request is accepted", create)
+        return Check("Keys", "OK", f"every request needs an API key; {working} of {len(known)} are active")
     if is_loopback(settings.host):
-        return Check("Keys", "OK", f"none: anyone on this machine may call, nobody else ({settings.host})")
+        return Check("Keys", "OK", f"no API keys: the server accepts requests from this machine only ({settings.host})")
     if settings.insecure:
-        return Check("Keys", "WARN", f"none, and --insecure lets anyone who reaches {settings.host} in", create)
-    return Check("Keys", "FAIL", f"none: the server refuses to listen on {settings.host}", create)
+        return Check(
+            "Keys",
+            "WARN",
+            f"no API keys, and --insecure accepts every request that reaches {settings.host}",
+            create,
+        )
+    return Check("Keys", "FAIL", f"no API keys: the server refuses to listen on {settings.host}", create)
 
 
-def check_ownership(patient: Patient) -> Check:
-    """Look whether the storage root, and every managed table, is this catalog's to write."""
+def check_ownership(context: DoctorContext) -> Check:
+    """Check that this catalog owns the storage root and every managed table."""
     from pennon.commits.ownership import Ownership
 
-    if patient.database is None or schema_version(patient.database) != latest_version():
-        return Check("Ownership", "OK", "not looked at: the catalog is not there yet, or has another schema")
-    ownership = Ownership(patient.database, storage_root_of(patient.settings))
-    refusal = ownership.look(claim=False)
+    if context.database is None or not context.has_current_schema:
+        return Check("Ownership", "OK", _NOT_CHECKED)
+    ownership = Ownership(context.database, storage_root_of(context.settings))
+    refusal = ownership.find_refusal(claim=False)
     if refusal is not None:
-        return Check("Ownership", "FAIL", f"{refusal} The server writes nothing", "pennon doctor --adopt")
-    strayed = [format_identifier(table.identifier) for table in ownership.strayed()]
+        return Check("Ownership", "FAIL", f"{refusal} The server is read-only", "pennon doctor --adopt")
+    strayed = [format_identifier(table.identifier) for table in ownership.managed_outside()]
     if strayed:
-        detail = f"{len(strayed)} tables lie outside the storage root and are not written: {name_some(strayed)}"
+        detail = f"{len(strayed)} tables are outside the storage root and read-only: {name_some(strayed)}"
         return Check("Ownership", "FAIL", detail, "pennon doctor --adopt, or allow their prefix in allowed_locations")
-    return Check("Ownership", "OK", "the storage root is this catalog's to write")
+    return Check("Ownership", "OK", "this catalog owns the storage root")
 
 
-def check_versions(patient: Patient) -> Check:
-    """Look whether the newest version of every managed table can be read, and whether any was lost."""
-    if patient.database is None or schema_version(patient.database) != latest_version():
-        return Check("Versions", "OK", "not looked at: the catalog is not there yet, or has another schema")
-    broken = unreadable_versions(patient.database, storage_root_of(patient.settings))
+def check_versions(context: DoctorContext) -> Check:
+    """Check that the newest version of every managed table can be read, and whether any was lost."""
+    if context.database is None or not context.has_current_schema:
+        return Check("Versions", "OK", _NOT_CHECKED)
+    broken = unreadable_versions(context.database, storage_root_of(context.settings))
     if broken:
         names = [format_identifier(table.identifier) for table, _ in broken]
         detail = f"{len(broken)} tables have a newest version that cannot be read: {name_some(names)}"
         return Check("Versions", "FAIL", detail, "pennon doctor --repair")
-    lost = lost_names(patient.database)
+    lost = describe_lost_versions(context.database)
     if lost:
-        detail = f"{len(lost)} were lost on storage, and the versions before them are served: {name_some(lost)}"
+        detail = f"{len(lost)} versions were lost on storage; the versions before them are served: {name_some(lost)}"
         return Check("Versions", "WARN", detail, "write their rows again, or restore the tables from a backup")
     return Check("Versions", "OK", "the newest version of every table can be read")
 
 
-CHECKS: tuple[Callable[[Patient], Check], ...] = (
+CHECKS: tuple[Callable[[DoctorContext], Check], ...] = (
     check_python,
     check_packages,
     check_java,
@@ -250,61 +267,61 @@ CHECKS: tuple[Callable[[Patient], Check], ...] = (
 )
 
 
-@with_settings("host", "port", *PLACE_SETTINGS, "allowed_locations", "insecure", directory="option")
+@with_settings("host", "port", *STORAGE_SETTINGS, "allowed_locations", "insecure", directory="option")
 def doctor(
     settings: Settings,
     adopt: Annotated[
         bool,
-        typer.Option("--adopt", help="First take the storage root over for this catalog, which gets an id of its own."),
+        typer.Option("--adopt", help="First take ownership of the storage root, with a new catalog id."),
     ] = False,
     repair: Annotated[
         bool,
         typer.Option("--repair", help="First recover newest versions that cannot be read, or fall back to older ones."),
     ] = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Check that this machine has what a server with these settings needs; the exit code is 1 when it has not."""
+    """Check that this machine has what a server with these settings needs; exit with code 1 if not."""
     if adopt:
         adopt_root(settings)
     if repair:
         repair_versions(settings)
-    found = examine(settings)
-    show(output, [asdict(check) for check in found], _layout(found))
+    found = run_checks(settings)
+    print_result(output, [asdict(check) for check in found], _layout(found))
     if any(check.status == "FAIL" for check in found):
         raise typer.Exit(1)
 
 
-def examine(settings: Settings, checks: Sequence[Callable[[Patient], Check]] = CHECKS) -> list[Check]:
-    """Run all checks; one that breaks has failed."""
-    patient = _admit(settings)
+def run_checks(settings: Settings, checks: Sequence[Callable[[DoctorContext], Check]] = CHECKS) -> list[Check]:
+    """Run checks; an exception is a failed check."""
+    context = _open_context(settings)
     try:
-        return [_attempt(check, patient) for check in checks]
+        return [_attempt(check, context) for check in checks]
     finally:
-        if patient.database is not None:
-            patient.database.close()
+        if context.database is not None:
+            context.database.close()
 
 
-def _attempt(check: Callable[[Patient], Check], patient: Patient) -> Check:
+def _attempt(check: Callable[[DoctorContext], Check], context: DoctorContext) -> Check:
     name = check.__name__.removeprefix("check_").capitalize()
     try:
-        return check(patient)
+        return check(context)
     except ModuleNotFoundError as error:
-        return Check(name, "FAIL", f"the package {error.name} is missing", "pip install 'pennon[server]'")
-    except Exception as error:  # noqa: BLE001 (whatever breaks here is what the doctor is asked for)
-        return Check(name, "FAIL", _reason(error), "correct the settings it uses, then run pennon doctor again")
+        return Check(name, "FAIL", f"the package {error.name} is not installed", "pip install 'pennon[server]'")
+    except Exception as error:  # noqa: BLE001 (any error is a finding)
+        return Check(name, "FAIL", _reason(error), "correct the settings, then run pennon doctor again")
 
 
-def _admit(settings: Settings) -> Patient:
+def _open_context(settings: Settings) -> DoctorContext:
     """Open the catalog, unless that would create it."""
     if is_missing(settings):
-        return Patient(settings)
+        return DoctorContext(settings)
     try:
-        trouble = why_unreachable(settings.database_url)
-        if trouble is not None:
-            return Patient(settings, trouble=trouble)
-        return Patient(settings, open_database(settings.database_url, pool_size=1, root=_root_location(settings)))
-    except Exception as error:  # noqa: BLE001 (each driver has errors of its own)
-        return Patient(settings, trouble=_reason(error))
+        reason = connection_error(settings.database_url)
+        if reason is not None:
+            return DoctorContext(settings, database_error=reason)
+        return DoctorContext(settings, open_database(settings.database_url, pool_size=1, root=_root_location(settings)))
+    except Exception as error:  # noqa: BLE001 (every driver has its own errors)
+        return DoctorContext(settings, database_error=_reason(error))
 
 
 def _root(settings: Settings) -> FileIO:
@@ -315,12 +332,12 @@ def _root_location(settings: Settings) -> str:
     try:
         return storage_root_of(settings).root_location
     except LanceNamespaceError:
-        return ""  # the check of the storage tells what is wrong with it
+        return ""  # the storage check reports what is wrong with it
 
 
 @contextlib.contextmanager
 def _probe(root: FileIO) -> Iterator[tuple[StoredFile | None, StoredFile | None]]:
-    """Write a file twice if it is absent, and remove it afterwards; the name is one that no table can have."""
+    """Write a file twice, each time only if absent, and remove it; no table can have its name."""
     path = f".pennon-probe-{secrets.token_hex(8)}"
     first = root.put_if_absent(path, b"first")
     try:
@@ -329,32 +346,32 @@ def _probe(root: FileIO) -> Iterator[tuple[StoredFile | None, StoredFile | None]
         root.remove(path)
 
 
-def _skews(patient: Patient) -> Iterator[tuple[str, float]]:
-    """Return by how many seconds this clock is ahead of others."""
-    if patient.database is not None and patient.database.dialect == "postgresql":
+def _skews(context: DoctorContext) -> Iterator[tuple[str, float]]:
+    """Yield the clocks of other systems, and how many seconds this clock is ahead of each."""
+    if context.database is not None and context.database.dialect == "postgresql":
         before = now_millis()
-        row = patient.database.read(
+        row = context.database.read(
             lambda c: c.one("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)")
         )
         if row is not None:
             yield "database", ((before + now_millis()) / 2 - row[0]) / 1000
-    if "://" in patient.settings.root_url:
-        with _probe(_root(patient.settings)) as (stored, _):
+    if "://" in context.settings.root_url:
+        with _probe(_root(context.settings)) as (stored, _):
             now = now_millis()
         if stored is not None:
             yield "object store", (now - stored.modified_millis) / 1000
 
 
 def _check_new_folder(name: str, folder: Path, detail: str) -> Check:
-    """Look whether a folder that is not there could be made."""
-    parent = next(place for place in (folder, *folder.parents) if place.exists())
+    """Check that a missing folder can be created."""
+    parent = next(existing for existing in (folder, *folder.parents) if existing.exists())
     try:
-        # Tried, because rights alone do not tell: file systems may be read-only, full or not real.
+        # By trying: permissions do not tell whether a file system is read-only, full or virtual.
         with tempfile.TemporaryDirectory(dir=parent, prefix=".pennon-probe-"):
             return Check(name, "OK", detail)
     except OSError as error:
-        detail = f"{folder} cannot be made: {parent} cannot be written ({error.strerror})"
-        return Check(name, "FAIL", detail, "choose another folder with --directory, or make that one writable")
+        detail = f"{folder} cannot be created: {parent} is not writable ({error.strerror})"
+        return Check(name, "FAIL", detail, "choose another folder with --directory, or make this one writable")
 
 
 def _version_of(package: str) -> str | None:
@@ -365,9 +382,9 @@ def _version_of(package: str) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    # What the object store adds for its own debugging says the same again, at length.
+    # The object store repeats the error for debugging, at length.
     text = " ".join(str(error).partition("Debug source:")[0].split()) or type(error).__name__
-    short = text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
+    short = text if len(text) <= _MAX_REASON_LENGTH else text[:_MAX_REASON_LENGTH] + "…"
     return short if isinstance(error, LanceNamespaceError | SettingsError) else f"{type(error).__name__}: {short}"
 
 
@@ -376,6 +393,6 @@ def _layout(checks: Sequence[Check]) -> Table:
     for check in checks:
         detail = escape(check.detail)
         if check.fix is not None:
-            detail += f"\nto mend it: [bold]{escape(check.fix)}[/bold]"
+            detail += f"\nfix: [bold]{escape(check.fix)}[/bold]"
         grid.add_row(f"[{_STYLE[check.status]}]{check.status}[/]", check.name, detail)
     return grid

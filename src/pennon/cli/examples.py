@@ -1,4 +1,4 @@
-"""Examples in the help of commands; the reference page has them, too, and the tests try whether they are understood."""
+"""Examples in the help of commands, which the reference page repeats and the tests parse."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _HEADING = "Examples"
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help: commands that could be typed."""
+    """Return the epilog of a command's help: example command lines."""
     return "\n\n".join([_HEADING, *(f"$ {line}" for line in lines)])
 
 
 def examples_of(epilog: str | None) -> list[str]:
-    """Return the commands that the end of a help shows."""
+    """Return the example command lines of an epilog."""
     return [line.removeprefix("$ ") for line in (epilog or "").split("\n\n") if line.startswith("$ ")]

@@ -1,4 +1,4 @@
-"""``pennon import``: bring the catalog that Lance keeps in a folder (``__manifest``) into this one."""
+"""``pennon import``: import a directory catalog, which Lance keeps in a folder (``__manifest``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -31,9 +31,9 @@ from lance_namespace.errors import (
 )
 
 from pennon.cli.catalog import is_missing, open_catalog
-from pennon.cli.exit_codes import CommandError, Exit
-from pennon.cli.options import PLACE_SETTINGS, with_settings
-from pennon.cli.output import Form, FormOption, note, show, table_of
+from pennon.cli.exit_codes import CommandError, ExitCode
+from pennon.cli.options import STORAGE_SETTINGS, with_settings
+from pennon.cli.output import OutputFormat, OutputOption, build_table, print_note, print_result
 from pennon.core.identifiers import ROOT, Identifier, check_identifier, format_identifier
 from pennon.core.settings import Settings
 
@@ -48,9 +48,16 @@ _DONE = {"import": "imported", "skip": "skipped", "refuse": "refused"}
 _PLANNED = {"import": "to import", "skip": "to skip", "refuse": "to refuse"}
 
 
+_Request = TypeVar("_Request")
+
+
+class _Page(Protocol):
+    page_token: str | None
+
+
 @dataclass(frozen=True)
-class Found:
-    """A namespace or a table of the source."""
+class SourceObject:
+    """A namespace or a table of the source catalog."""
 
     kind: Kind
     identifier: Identifier
@@ -60,30 +67,30 @@ class Found:
 
 @dataclass(frozen=True)
 class Step:
-    """What is done with something that was found, and why nothing is where nothing is."""
+    """The action for an object of the source, and the reason if it is not imported."""
 
-    found: Found
+    found: SourceObject
     action: Action
     reason: str = ""
 
 
-@with_settings(*PLACE_SETTINGS, "allowed_locations", "manage_registered", directory="option")
+@with_settings(*STORAGE_SETTINGS, "allowed_locations", "manage_registered_tables", directory="option")
 def import_catalog(
     settings: Settings,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Folder or address of the directory catalog.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
-    output: FormOption = Form.TABLE,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Folder or URL of the directory catalog.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Import the namespaces and tables of a directory catalog; the tables stay where they are.
+    """Import the namespaces and tables of a directory catalog; the tables' data is not moved.
 
-    What is already here is skipped, so it can be run again. The exit code is 1 when something was refused.
+    Objects that already exist are skipped, so the command can be repeated. The exit code is 1 if any were refused.
     """
-    found = list(walk(open_source(source, settings)))
+    found = list(walk_catalog(open_source(source, settings)))
     if not found:
-        said = f"There is no directory catalog in {source!r}: no namespaces and no tables."
-        raise CommandError(said, Exit.NOT_FOUND)
+        message = f"No directory catalog found in {source!r}: it has no namespaces and no tables."
+        raise CommandError(message, ExitCode.NOT_FOUND)
     with _open(settings, dry_run=dry_run) as namespace:
-        work = plan if dry_run else carry_out
+        work = plan_import if dry_run else import_object
         steps = [work(namespace, item) for item in found]
     _report(steps, output, _PLANNED if dry_run else _DONE)
     if any(step.action == "refuse" for step in steps):
@@ -91,38 +98,38 @@ def import_catalog(
 
 
 def open_source(source: str, settings: Settings) -> LanceNamespace:
-    """Open a directory catalog; on an object store, with the options that the storage root has."""
-    import lance  # noqa: F401 (the published interface would hide in an error of its own that this is missing)
+    """Open a directory catalog; on an object store, with the storage options of the settings."""
+    import lance  # noqa: F401 (connect() would hide that it is missing)
 
-    from pennon.tables.lance_errors import plain
+    from pennon.tables.lance_errors import clean_message
 
     if "://" in source and urlsplit(source).scheme != "file":
         options = {f"storage.{name}": value for name, value in settings.storage_options.items()}
         try:
             return connect("dir", {"root": source, **options})
-        except ValueError as error:  # for whatever Lance says
-            said = f"{source!r} cannot be opened: {plain(str(error.__cause__ or error))}"
-            raise CommandError(said, Exit.FAILED) from error
+        except ValueError as error:  # which connect() raises for every error of Lance
+            message = f"Cannot open {source!r}: {clean_message(str(error.__cause__ or error))}"
+            raise CommandError(message, ExitCode.FAILED) from error
     folder = Path(unquote(urlsplit(source).path) if "://" in source else source).absolute()
     if not folder.is_dir():
-        said = f"There is no folder {str(folder)!r}; name the one that holds __manifest."
-        raise CommandError(said, Exit.NOT_FOUND)
+        message = f"Folder {str(folder)!r} not found; pass the folder that contains __manifest."
+        raise CommandError(message, ExitCode.NOT_FOUND)
     return connect("dir", {"root": str(folder)})
 
 
-def walk(source: LanceNamespace, namespace: Identifier = ROOT) -> Iterator[Found]:
-    """Return everything in a namespace of the source, each namespace before what is in it."""
+def walk_catalog(source: LanceNamespace, namespace: Identifier = ROOT) -> Iterator[SourceObject]:
+    """Yield every object below a namespace of the source, each namespace before its contents."""
     for name in _pages(source.list_tables, ListTablesRequest, namespace, "tables"):
         yield _describe_table(source, (*namespace, name))
     for name in _pages(source.list_namespaces, ListNamespacesRequest, namespace, "namespaces"):
         child = (*namespace, name)
         described = source.describe_namespace(DescribeNamespaceRequest(id=list(child)))
-        yield Found("namespace", child, properties=dict(described.properties or {}))
-        yield from walk(source, child)
+        yield SourceObject("namespace", child, properties=dict(described.properties or {}))
+        yield from walk_catalog(source, child)
 
 
-def plan(namespace: PennonNamespace, found: Found) -> Step:
-    """Decide what is to be done with something; a namespace that only would exist counts as one that does."""
+def plan_import(namespace: PennonNamespace, found: SourceObject) -> Step:
+    """Decide the action for an object; in a dry run, namespaces that would be created count as existing."""
     try:
         check_identifier(found.identifier)
         if found.kind == "namespace":
@@ -132,9 +139,9 @@ def plan(namespace: PennonNamespace, found: Found) -> Step:
         return Step(found, "refuse", str(error))
 
 
-def carry_out(namespace: PennonNamespace, found: Found) -> Step:
-    """Import something that is not here yet."""
-    step = plan(namespace, found)
+def import_object(namespace: PennonNamespace, found: SourceObject) -> Step:
+    """Import an object, unless it already exists."""
+    step = plan_import(namespace, found)
     if step.action != "import":
         return step
     identifier = list(found.identifier)
@@ -154,32 +161,34 @@ def carry_out(namespace: PennonNamespace, found: Found) -> Step:
     return step
 
 
-def _plan_namespace(namespace: PennonNamespace, found: Found) -> Step:
+def _plan_namespace(namespace: PennonNamespace, found: SourceObject) -> Step:
     try:
         namespace.namespace_exists(NamespaceExistsRequest(id=list(found.identifier)))
     except NamespaceNotFoundError:
         return Step(found, "import")
-    return Step(found, "skip", "it is already here")
+    return Step(found, "skip", "already exists")
 
 
-def _plan_table(namespace: PennonNamespace, found: Found) -> Step:
+def _plan_table(namespace: PennonNamespace, found: SourceObject) -> Step:
     location = namespace.services.storage_root.check_location(found.location or "")
     try:
         known = namespace.describe_table(DescribeTableRequest(id=list(found.identifier)))
     except (TableNotFoundError, NamespaceNotFoundError):
         return Step(found, "import")
     if known.location == location:
-        return Step(found, "skip", "it is already here")
-    return Step(found, "refuse", f"a table of that name is already here, at {known.location}")
+        return Step(found, "skip", "already exists")
+    return Step(found, "refuse", f"a table of that name already exists, at {known.location}")
 
 
-def _describe_table(source: LanceNamespace, identifier: Identifier) -> Found:
+def _describe_table(source: LanceNamespace, identifier: Identifier) -> SourceObject:
     described = source.describe_table(DescribeTableRequest(id=list(identifier), check_declared=True))
     kind: Kind = "declared table" if described.is_only_declared else "table"
-    return Found(kind, identifier, described.location, dict(described.properties or {}))
+    return SourceObject(kind, identifier, described.location, dict(described.properties or {}))
 
 
-def _pages(listing: Callable[[Any], Any], request: type[Any], namespace: Identifier, items: str) -> Iterator[str]:
+def _pages(
+    listing: Callable[[_Request], _Page], request: Callable[..., _Request], namespace: Identifier, items: str
+) -> Iterator[str]:
     token: str | None = None
     while True:
         page = listing(request(id=list(namespace), limit=_PAGE, page_token=token))
@@ -191,24 +200,24 @@ def _pages(listing: Callable[[Any], Any], request: type[Any], namespace: Identif
 
 @contextmanager
 def _open(settings: Settings, *, dry_run: bool) -> Iterator[PennonNamespace]:
-    """Open this catalog; a dry run of a catalog that is not there yet looks at an empty one instead."""
+    """Open this catalog; a dry run without a catalog uses a temporary, empty one."""
     from pennon.namespace import PennonNamespace
 
-    # Tables are looked up before they are imported, and a look must not be what brings them in.
-    settings = settings.model_copy(update={"discover": False})
+    # Tables are looked up before they are imported, and the look-up must not import them by discovery.
+    settings = settings.model_copy(update={"discover_tables": False})
     with tempfile.TemporaryDirectory(prefix="pennon-import-") as folder:
         if dry_run and is_missing(settings):
             settings = settings.model_copy(update={"database": f"sqlite:///{folder}/catalog.db"})
         with open_catalog(settings, create=True):
-            pass  # refuses a schema that is not this Pennon's, which opening the namespace would migrate
-        namespace = PennonNamespace.open(settings)
+            pass  # rejects another schema version, which opening the namespace would migrate
+        namespace = PennonNamespace(settings)
         try:
             yield namespace
         finally:
             namespace.close()
 
 
-def _report(steps: list[Step], output: Form, words: dict[str, str]) -> None:
+def _report(steps: list[Step], output: OutputFormat, words: dict[str, str]) -> None:
     data = [
         {
             "kind": step.found.kind,
@@ -220,9 +229,9 @@ def _report(steps: list[Step], output: Form, words: dict[str, str]) -> None:
         for step in steps
     ]
     rows = [(row["kind"], row["id"], words[step.action], row["reason"]) for row, step in zip(data, steps, strict=True)]
-    show(output, data, table_of(("Kind", "Name", "Outcome", "Reason"), rows))
+    print_result(output, data, build_table(("Kind", "Name", "Outcome", "Reason"), rows))
     counts = Counter[str](step.action for step in steps)
-    if output is Form.TABLE:
-        note(", ".join(f"{counts[action]} {word}" for action, word in words.items()) + ".")
-    if counts["refuse"] and output is Form.TABLE:
-        note("Tables outside the storage root need --allowed-locations '[\"PREFIX\"]', on import and on serve.")
+    if output is OutputFormat.TABLE:
+        print_note(", ".join(f"{counts[action]} {word}" for action, word in words.items()) + ".")
+    if counts["refuse"] and output is OutputFormat.TABLE:
+        print_note("Tables outside the storage root need --allowed-locations '[\"PREFIX\"]' on import and on serve.")

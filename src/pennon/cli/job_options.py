@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-PriorityOption = Annotated[int, typer.Option("--priority", help="Jobs with a higher one go first.")]
-TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="Time after which the server ends the job.")
-]
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", min=1, help="Tasks at the same time, at most.")]
+PriorityOption = Annotated[int, typer.Option("--priority", help="Jobs with a higher priority run first.")]
+TimeoutOption = Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit of the job.")]
+ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", min=1, help="Most concurrent tasks.")]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="The Spark to use, as the server's settings name it.")
+    str | None, typer.Option("--cluster", metavar="NAME", help="Name of the Spark cluster, from the server's settings.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]

@@ -1,100 +1,105 @@
-"""``pennon jobs``: what a server's jobs do, and how to stop and repeat them."""
+"""``pennon jobs``: list, watch, stop and retry jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from pennon.cli.examples import examples
-from pennon.cli.exit_codes import Exit
-from pennon.cli.names import parse_name, parse_table, spell
-from pennon.cli.output import Form, FormOption, console, note, show, table_of, time_text
-from pennon.cli.servers import with_server
+from pennon.cli.exit_codes import ExitCode
+from pennon.cli.names import format_name, parse_name, parse_table
+from pennon.cli.output import (
+    OutputFormat,
+    OutputOption,
+    console,
+    format_time,
+    print_fields,
+    print_list,
+    print_note,
+    print_result,
+)
+from pennon.cli.servers import with_server, without_none
 from pennon.core.identifiers import format_identifier
 
 if TYPE_CHECKING:
-    from pennon.client.job import Job
+    from pennon.client.job import Job, JobFields
     from pennon.client.transport import Transport
 
 app = typer.Typer(no_args_is_help=True)
 
-_COLUMNS = ("Job", "Kind", "Table", "Of", "State", "Rows", "Failed", "Submitted", "By")
-#: What became of a wish, for people.
+_COLUMNS = ("Job", "Kind", "Table", "Column", "State", "Rows", "Failed", "Submitted", "By")
+#: The outcomes of stop and resume requests, for people.
 _OUTCOMES = {
     "cancelled": "The job is cancelled.",
-    "cancelling": "The job is being cancelled; it commits nothing more.",
-    "committing": "The job has just committed something, and stops after that.",
+    "cancelling": "The job is being cancelled and commits nothing more.",
+    "committing": "The job is committing, and stops after that.",
     "paused": "The job is paused.",
-    "pausing": "The job is being paused; it commits nothing more until it is resumed.",
-    "already_paused": "The job was paused before.",
-    "resumed": "The job waits for a worker.",
-    "still_pausing": "The job is still being paused; try again once it is.",
+    "pausing": "The job is being paused and commits nothing more until it is resumed.",
+    "already_paused": "The job was already paused.",
+    "resumed": "The job is resumed and waits for a worker.",
+    "still_pausing": "The job is still being paused; try again when it is paused.",
     "not_paused": "The job is not paused.",
 }
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id.")]
 
 
 @app.callback()
 def describe() -> None:
-    """List, watch, stop and repeat the jobs of a server."""
+    """List, watch, cancel, pause, resume and retry jobs."""
 
 
 @app.command("list", epilog=examples("pennon jobs list", "pennon jobs list --table shop.reviews --state running"))
 @with_server
 def list_jobs(
     server: Transport,
-    table: Annotated[str | None, typer.Option("--table", help="Only those of a table, such as shop.teas.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only those in a state, such as running.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Only jobs of this table, such as shop.teas.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only jobs in this state, such as running.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most jobs to list.")] = 50,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List jobs, the newest first."""
     wanted = {"table": None if table is None else format_identifier(parse_table(table)), "state": state}
-    body = {name: value for name, value in wanted.items() if value is not None}
-    found = server.ask_all("/v1/jobs/list", body, "jobs", limit)
-    if not found and output is Form.TABLE:
-        note("There are no such jobs.")
-        return
-    show(output, found, table_of(_COLUMNS, map(_row, found)))
+    found = server.read_all("/v1/jobs/list", without_none(wanted), "jobs", limit)
+    print_list(output, found, _COLUMNS, map(_row, cast("list[JobFields]", found)), "No jobs found.")
 
 
 @app.command("show", epilog=examples("pennon jobs show JOB"))
 @with_server
-def show_job(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
-    """Show all that is known of a job."""
-    found = server.ask("/v1/jobs/describe", {"job_id": job_id})
-    show(output, found, table_of(("What", "Value"), _facts(found)))
+def show_job(server: Transport, job_id: JobArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the full description of a job."""
+    found = server.read("/v1/jobs/describe", {"job_id": job_id})
+    print_fields(output, found, _description(found))
 
 
 @app.command(epilog=examples("pennon jobs watch JOB"))
 @with_server
-def watch(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
-    """Follow a job until it ends; the exit code is 7 unless it is done then."""
-    follow(_job(server, job_id).refresh(), output)
+def watch(server: Transport, job_id: JobArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Follow a job until it ends; the exit code is 7 if it does not succeed."""
+    follow_job(_job(server, job_id).refresh(), output)
 
 
 @app.command(epilog=examples("pennon jobs cancel JOB"))
 @with_server
-def cancel(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
+def cancel(server: Transport, job_id: JobArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Cancel a job; what it has committed stays."""
-    _tell(output, job_id, _job(server, job_id).cancel())
+    _print_outcome(output, job_id, _job(server, job_id).cancel())
 
 
 @app.command(epilog=examples("pennon jobs pause JOB"))
 @with_server
-def pause(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
-    """Let a job rest until it is resumed."""
-    _tell(output, job_id, _job(server, job_id).pause())
+def pause(server: Transport, job_id: JobArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Pause a job until it is resumed."""
+    _print_outcome(output, job_id, _job(server, job_id).pause())
 
 
 @app.command(epilog=examples("pennon jobs resume JOB"))
 @with_server
-def resume(server: Transport, job_id: JobArgument, output: FormOption = Form.TABLE) -> None:
-    """Let a paused job go on."""
-    _tell(output, job_id, _job(server, job_id).resume())
+def resume(server: Transport, job_id: JobArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Resume a paused job."""
+    _print_outcome(output, job_id, _job(server, job_id).resume())
 
 
 @app.command(epilog=examples("pennon jobs retry JOB", "pennon jobs retry JOB --only-failed"))
@@ -102,34 +107,48 @@ def resume(server: Transport, job_id: JobArgument, output: FormOption = Form.TAB
 def retry(
     server: Transport,
     job_id: JobArgument,
-    only_failed: Annotated[bool, typer.Option("--only-failed", help="Only the rows that failed.")] = False,
-    output: FormOption = Form.TABLE,
+    only_failed: Annotated[bool, typer.Option("--only-failed", help="Retry only the failed rows.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Submit again what a job did not get done, and print the id of the new job."""
+    """Submit a job again for what it has not completed, and print the id of the new job."""
     again = _job(server, job_id).retry(only_failed=only_failed)
-    if output is Form.TABLE:
-        note("The job is submitted again, as:")
-    show(output, {"job_id": again.id, "retry_of": job_id}, again.id)
+    if output is OutputFormat.TABLE:
+        print_note("Submitted as a new job:")
+    print_result(output, {"job_id": again.id, "retry_of": job_id}, again.id)
 
 
-def follow(job: Job, output: Form) -> None:
-    """Show how far a job is until it ends; unless it is done then, leave with the exit code for that."""
+def follow_or_print(job: Job, output: OutputFormat, *, wait: bool) -> None:
+    """Follow a submitted job until it ends, or print its id."""
+    if wait:
+        follow_job(job, output)
+        return
+    if output is OutputFormat.TABLE:
+        print_note("The job is submitted. Follow it with `pennon jobs watch`. Its id:")
+    print_result(output, {"job_id": job.id}, job.id)
+
+
+def follow_job(job: Job, output: OutputFormat) -> None:
+    """Show the progress of a job until it ends; exit with code 7 if it does not succeed."""
     from pennon.client.progress import JobProgress
 
-    said = ""
+    has_bar = console(stderr=True).is_terminal
+    printed = ""
     try:
         with JobProgress() as bar:
             for now in job.follow():
                 bar.show(now)
-                if output is Form.TABLE and not _seen() and (line := _line(now)) != said:
-                    note(line)
-                    said = line
+                if output is OutputFormat.TABLE and not has_bar and (line := _progress_line(now)) != printed:
+                    print_note(line)
+                    printed = line
     except KeyboardInterrupt:
-        note(f"The job goes on: `pennon jobs watch {job.id}` follows it, `pennon jobs cancel {job.id}` ends it.")
+        print_note(
+            f"The job continues. Follow it with `pennon jobs watch {job.id}`, or end it with "
+            f"`pennon jobs cancel {job.id}`."
+        )
         raise
-    show(output, _as_data(job), _ending(job))
+    print_result(output, _as_data(job), _final_line(job))
     if job.state != "done":
-        raise typer.Exit(Exit.JOB_FAILED)
+        raise typer.Exit(ExitCode.JOB_FAILED)
 
 
 def _job(server: Transport, job_id: str) -> Job:
@@ -138,30 +157,30 @@ def _job(server: Transport, job_id: str) -> Job:
     return Job(server, job_id)
 
 
-def _row(job: dict[str, Any]) -> list[object]:
+def _row(job: JobFields) -> list[object]:
     counters = job["counters"]
     return [
         job["job_id"],
         job["job_type"],
-        spell(parse_name(job["table"])),
+        format_name(parse_name(job["table"])),
         job["target"],
         job["state"],
         _rows(counters),
         _number(counters.get("rows_failed")),
-        time_text(job["created_at_millis"]),
+        format_time(job["created_at_millis"]),
         job["submitted_by"],
     ]
 
 
-def _facts(job: dict[str, Any]) -> Iterator[tuple[str, object]]:
+def _description(job: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for name, value in job.items():
         label = name.removesuffix("_ms").replace("_", " ")
         if name.endswith("_ms"):
-            yield label, time_text(value)
+            yield label, format_time(value)
         elif isinstance(value, dict):
             yield from ((f"{label}: {inner.replace('_', ' ')}", _plain(found)) for inner, found in value.items())
         elif name == "table":
-            yield label, spell(parse_name(value))
+            yield label, format_name(parse_name(str(value)))
         elif value != "":
             yield label, value
 
@@ -182,27 +201,22 @@ def _rows(counters: dict[str, float]) -> str:
     return f"{counters.get('rows_computed', 0):,.0f}/{counters.get('rows_planned', 0):,.0f}"
 
 
-def _seen() -> bool:
-    return console(stderr=True).is_terminal
-
-
-def _line(job: Job) -> str:
-    """Return how far a job is, for a log."""
+def _progress_line(job: Job) -> str:
+    """Return the progress of a job as a line for a log."""
     counters = job.counters
     fragments = f", {_number(counters.get('fragments_committed', 0))} fragments" if counters else ""
     failed = f", {_number(counters['rows_failed'])} failed" if counters.get("rows_failed") else ""
     rows = f", {_rows(counters)} rows" if counters else ""
-    waits = f" (waits: {job.waiting_for})" if job.waiting_for else ""
+    waits = f" (waiting: {job.waiting_for})" if job.waiting_for else ""
     return f"{job.state}{rows}{fragments}{failed}{waits}"
 
 
-def _ending(job: Job) -> str:
-    why = job.failure or {}
-    reason = f": {why['message']}" if why.get("message") else ""
-    return f"{job.state}{reason}"
+def _final_line(job: Job) -> str:
+    message = (job.failure or {}).get("message")
+    return f"{job.state}: {message}" if message else job.state
 
 
-def _as_data(job: Job) -> dict[str, Any]:
+def _as_data(job: Job) -> dict[str, object]:
     return {
         "job_id": job.id,
         "state": job.state,
@@ -212,9 +226,8 @@ def _as_data(job: Job) -> dict[str, Any]:
     }
 
 
-def _tell(output: Form, job_id: str, outcome: str) -> None:
-    """Say what became of a wish: in words, and in the one word that scripts go by."""
-    said = _OUTCOMES.get(outcome) or f"The job had ended before: it is {outcome.removeprefix('already_')}."
-    if output is Form.TABLE:
-        note(said)
-    show(output, {"job_id": job_id, "status": outcome}, outcome)
+def _print_outcome(output: OutputFormat, job_id: str, outcome: str) -> None:
+    """Print the outcome of a stop or resume request: a sentence for people, the status for scripts."""
+    if output is OutputFormat.TABLE:
+        print_note(_OUTCOMES.get(outcome) or f"The job has already ended: {outcome.removeprefix('already_')}.")
+    print_result(output, {"job_id": job_id, "status": outcome}, outcome)

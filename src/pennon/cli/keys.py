@@ -1,4 +1,4 @@
-"""``pennon keys``: who may call the server."""
+"""``pennon keys``: API keys, with roles and scopes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 from lance_namespace.errors import InvalidInputError
 
 from pennon.catalog import keys, namespaces
-from pennon.cli.catalog import is_missing, open_catalog, place_of
+from pennon.cli.catalog import describe_database, is_missing, open_catalog
 from pennon.cli.examples import examples
-from pennon.cli.exit_codes import CommandError, Exit
+from pennon.cli.exit_codes import CommandError, ExitCode
 from pennon.cli.names import parse_name
 from pennon.cli.options import with_settings
-from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
+from pennon.cli.output import OutputFormat, OutputOption, format_time, print_list, print_note, print_result
 from pennon.core.caller import Role
 from pennon.core.clock import now_millis
 from pennon.core.errors import suggest
@@ -27,7 +27,7 @@ RoleName = Literal["reader", "writer", "admin"]
 
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
-_COLUMNS = ("Name", "Role", "On", "State", "Created", "Expires", "Revoked")
+_COLUMNS = ("Name", "Role", "Namespace", "State", "Created", "Expires", "Revoked")
 
 
 @app.callback()
@@ -39,95 +39,99 @@ def describe() -> None:
 @with_settings("database", directory="option")
 def create(
     settings: Settings,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key, as logs and transactions show it.")],
-    role: Annotated[RoleName, typer.Option("--role", help="What the key may do.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the API key, shown in logs and transactions.")],
+    role: Annotated[RoleName, typer.Option("--role", help="What the API key permits.")],
     on: Annotated[
-        str, typer.Option("--on", metavar="NAMESPACE", help="Namespace it is confined to, such as shop.old; $ is all.")
+        str,
+        typer.Option(
+            "--on", metavar="NAMESPACE", help="Namespace it is limited to, such as shop.old; $ is the whole catalog."
+        ),
     ] = "$",
     expires_in: Annotated[
-        str | None, typer.Option("--expires-in", metavar="TIME", help="How long it works: 12h, 30d, 8w; else forever.")
+        str | None,
+        typer.Option(
+            "--expires-in", metavar="TIME", help="Time until it expires: 12h, 30d, 8w; by default it does not expire."
+        ),
     ] = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Create a key and print its secret, which is shown this once.
+    """Create an API key and print its secret, which is shown only once.
 
-    The secret alone goes to standard output, so that KEY=$(pennon keys create ...) works in scripts.
+    Only the secret goes to standard output, so that KEY=$(pennon keys create ...) works in scripts.
     """
     namespace = parse_name(on)
     expires_at = None if expires_in is None else now_millis() + parse_duration(expires_in)
     if is_missing(settings):
-        note(f"There is no catalog at {place_of(settings.database_url)} yet: one is made, for a server there.")
+        print_note(f"Creating a new catalog at {describe_database(settings.database_url)}.")
     with open_catalog(settings, create=True) as database:
         first = not database.read(keys.any_configured)
         secret = database.write(lambda c: keys.create(c, check_name(name), Role.of(role), namespace, expires_at))
         known = database.read(lambda c: namespaces.exists(c, namespace))
     if secret is None:
-        said = f"There is, or was, a key named {name!r}; names are not used twice: choose another."
-        raise CommandError(said, Exit.REFUSED)
-    if output is Form.TABLE:
+        message = f"An API key named {name!r} already exists or was revoked; names are not reused. Choose another."
+        raise CommandError(message, ExitCode.CONFLICT)
+    if output is OutputFormat.TABLE:
         _explain(name, role, namespace, expires_at, first=first, known=known)
-    data = {"name": name, "role": role, "on": format_identifier(namespace), "expires_at": time_text(expires_at)}
-    show(output, {**data, "secret": secret}, secret)
-    if output is Form.TABLE:
-        note('Clients send it as a header: lancedb.connect_namespace("rest", {"uri": ..., "header.x-api-key": KEY})')
+    data = {"name": name, "role": role, "on": format_identifier(namespace), "expires_at": format_time(expires_at)}
+    print_result(output, {**data, "secret": secret}, secret)
+    if output is OutputFormat.TABLE:
+        print_note("Use it with pennon.connect(url, api_key=KEY), or send it in the header x-api-key.")
 
 
 @app.command("list", epilog=examples("pennon keys list"))
 @with_settings("database", directory="option")
-def list_keys(settings: Settings, output: FormOption = Form.TABLE) -> None:
-    """List all keys, also those that no longer work."""
+def list_keys(settings: Settings, output: OutputOption = OutputFormat.TABLE) -> None:
+    """List all API keys, including expired and revoked ones."""
     with open_catalog(settings) as database:
         found = [_as_data(key) for key in database.read(keys.listing)]
-    if not found and output is Form.TABLE:
-        note("There are no keys: anyone on this machine may call. Create one with `pennon keys create NAME --role ...`")
-        return
-    show(output, found, table_of(_COLUMNS, [list(key.values()) for key in found]))
+    empty = "No API keys: the server accepts any request from this machine. Create one with `pennon keys create NAME`."
+    print_list(output, found, _COLUMNS, [list(key.values()) for key in found], empty)
 
 
 @app.command(epilog=examples("pennon keys revoke ada"))
 @with_settings("database", directory="option")
 def revoke(
     settings: Settings,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
-    output: FormOption = Form.TABLE,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the API key.")],
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make a key useless from now on."""
+    """Revoke an API key with immediate effect."""
     with open_catalog(settings) as database:
         revoked = database.write(lambda connection: keys.revoke(connection, name))
         known = {key.name for key in database.read(keys.listing)}
     if name not in known:
-        said = f"There is no key named {name!r}.{suggest(name, known)} See `pennon keys list`."
-        raise CommandError(said, Exit.NOT_FOUND)
-    said = "is revoked: it opens nothing from now on" if revoked else "was revoked before"
-    show(output, {"name": name, "revoked": True}, f"The key {name!r} {said}.")
+        message = f"API key {name!r} not found.{suggest(name, known)} See `pennon keys list`."
+        raise CommandError(message, ExitCode.NOT_FOUND)
+    outcome = "is revoked" if revoked else "was already revoked"
+    print_result(output, {"name": name, "revoked": True}, f"The API key {name!r} {outcome}.")
 
 
 def parse_duration(text: str) -> int:
-    """Return a time span such as ``30d`` in milliseconds."""
+    """Parse a duration such as ``30d``, and return it in milliseconds."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InvalidInputError(f"--expires-in is {text!r}; write a number and a unit: 90m, 12h, 30d or 8w.")
+        raise InvalidInputError(f"Invalid --expires-in {text!r}: use a number and a unit, such as 90m, 12h, 30d or 8w.")
     return int(match[1]) * _UNIT_SECONDS[match[2]] * 1000
 
 
 def _explain(name: str, role: str, namespace: Identifier, expires_at: int | None, *, first: bool, known: bool) -> None:
-    where = "everything" if namespace == ROOT else repr(format_identifier(namespace))
-    until = f" until {time_text(expires_at)}" if expires_at else ""
-    note(f"The key {name!r} has the role {role} on {where}{until}. Its secret is shown this once:")
+    scope = "the whole catalog" if namespace == ROOT else repr(format_identifier(namespace))
+    until = f" until {format_time(expires_at)}" if expires_at else ""
+    print_note(f"The API key {name!r} has the role {role} on {scope}{until}. Its secret is shown only once:")
     if first:
-        note("It is the first key: from now on every request needs one.")
+        print_note("This is the first API key: from now on, every request needs one.")
     if not known:
-        note(f"The namespace {format_identifier(namespace)!r} does not exist yet.")
+        print_note(f"The namespace {format_identifier(namespace)!r} does not exist yet.")
 
 
 def _as_data(key: keys.Key) -> dict[str, str | None]:
-    state = "active" if key.active else "expired" if key.revoked_at is None else "revoked"
+    state = "active" if key.is_active else "expired" if key.revoked_at is None else "revoked"
     return {
         "name": key.name,
         "role": key.role.name.lower(),
         "on": format_identifier(key.namespace),
         "state": state,
-        "created_at": time_text(key.created_at),
-        "expires_at": time_text(key.expires_at),
-        "revoked_at": time_text(key.revoked_at),
+        "created_at": format_time(key.created_at),
+        "expires_at": format_time(key.expires_at),
+        "revoked_at": format_time(key.revoked_at),
     }

@@ -6,23 +6,23 @@ import io
 import sqlite3
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from lance_namespace.errors import LanceNamespaceError
 
 from pennon import __version__
-from pennon.catalog.schema import SchemaError
+from pennon.catalog.schema import SchemaVersionError
 from pennon.cli import jobs, keys, namespaces, tables, tags, versions, views
 from pennon.cli.backfill import backfill
 from pennon.cli.demo.command import demo
 from pennon.cli.doctor import doctor
 from pennon.cli.examples import examples
-from pennon.cli.exit_codes import CommandError, Exit, exit_of, next_step
+from pennon.cli.exit_codes import CommandError, ExitCode, exit_code_of, hint_for
 from pennon.cli.import_catalog import import_catalog
 from pennon.cli.migrate import migrate_catalog
 from pennon.cli.options import with_settings
-from pennon.cli.output import complain
+from pennon.cli.output import print_error
 from pennon.cli.profiles import list_profiles
 from pennon.cli.query import query
 from pennon.cli.worker import worker
@@ -30,10 +30,10 @@ from pennon.core.settings import Settings, SettingsError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-#: Modules that come with the extra "server".
+#: Modules of the extra "server".
 _SERVER_MODULES = {"cachetools", "cronsim", "google", "httptools", "lance", "obstore", "prometheus_client", "psycopg"}
 _SERVER_MODULES |= {"psycopg_pool", "sqlglot", "starlette", "uvicorn", "uvloop"}
-#: Modules of Python itself that Windows lacks; commands that ask a server do without.
+#: Standard library modules that Windows lacks; commands that only call a server do not need them.
 _POSIX_MODULES = {"fcntl", "resource"}
 
 
@@ -46,18 +46,19 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def pennon(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Pennon, an open server for Lance tables."""
+    """Pennon: an open server for Lance tables, with UDF feature columns and materialized views."""
 
 
 @app.command(rich_help_panel="Serve", epilog=examples("pennon serve", "pennon serve my-lake --port 8080"))
 @with_settings()
 def serve(settings: Settings) -> None:
-    """Serve the catalog over HTTP.
+    """Start the server: catalog, data plane and, by default, a worker for jobs.
 
-    Each option is also an environment variable, as PENNON_PORT is for --port, and a name in the file of --config.
+    Every option can also be set by an environment variable, such as PENNON_PORT for --port, or in the settings file of
+    --config.
     """
     from pennon.core.logs import configure_logging
     from pennon.server.process import serve as run
@@ -66,7 +67,7 @@ def serve(settings: Settings) -> None:
     run(settings)
 
 
-def _add(panel: str, name: str, command: Callable[..., Any], *lines: str) -> None:
+def _add(panel: str, name: str, command: Callable[..., None], *lines: str) -> None:
     app.command(name, rich_help_panel=panel, epilog=examples(*lines))(command)
 
 
@@ -103,36 +104,36 @@ _add("Catalog", "profiles", list_profiles, "pennon profiles")
 
 
 def main() -> None:
-    """Run the command line; expected errors are one line that says what to do."""
+    """Run the command line; print expected errors as one line that says what to do."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names may have letters that a terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters that the terminal cannot encode
     try:
         app()
-    except KeyboardInterrupt:  # before a command was begun
-        sys.exit(Exit.INTERRUPTED)
+    except KeyboardInterrupt:  # before a command has started
+        sys.exit(ExitCode.INTERRUPTED)
     except SettingsError as error:
-        complain(str(error))
-        sys.exit(Exit.MISUSED)
+        print_error(str(error))
+        sys.exit(ExitCode.USAGE_ERROR)
     except LanceNamespaceError as error:
-        complain(str(error), next_step(error))
-        sys.exit(exit_of(error))
+        print_error(str(error), hint_for(error))
+        sys.exit(exit_code_of(error))
     except CommandError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.code)
-    except SchemaError as error:
-        complain(str(error))
-        sys.exit(Exit.FAILED)
+    except SchemaVersionError as error:
+        print_error(str(error))
+        sys.exit(ExitCode.FAILED)
     except (OSError, sqlite3.Error) as error:
-        complain(f"{error}; `pennon doctor` with the same settings tells more.")
-        sys.exit(Exit.FAILED)
+        print_error(f"{error}. Run `pennon doctor` with the same settings for details.")
+        sys.exit(ExitCode.FAILED)
     except ModuleNotFoundError as error:
         if error.name in _POSIX_MODULES:
-            complain("This command needs Linux or macOS. On Windows, run it inside WSL 2.")
-            sys.exit(Exit.FAILED)
+            print_error("This command needs Linux or macOS. On Windows, run it inside WSL 2.")
+            sys.exit(ExitCode.FAILED)
         if (error.name or "").partition(".")[0] not in _SERVER_MODULES:
             raise
-        complain(f"The package {error.name!r} is missing: run pip install 'pennon[server]'.")
-        sys.exit(Exit.FAILED)
+        print_error(f"The package {error.name!r} is not installed: pip install 'pennon[server]'.")
+        sys.exit(ExitCode.FAILED)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from pennon.catalog.schema import SchemaError, latest_version, migrate, migrations, schema_version
-from pennon.cli.catalog import is_missing, open_database_of, place_of
+from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, migrations, schema_version
+from pennon.cli.catalog import describe_database, is_missing, open_configured_database
 from pennon.cli.options import with_settings
-from pennon.cli.output import Form, FormOption, show
+from pennon.cli.output import OutputFormat, OutputOption, print_result
 from pennon.core.settings import Settings
 
 
@@ -17,38 +17,40 @@ from pennon.core.settings import Settings
 def migrate_catalog(
     settings: Settings,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; the exit code is 1 when a migration is due.")
+        bool, typer.Option("--check", help="Change nothing; exit with code 1 if a migration is pending.")
     ] = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Apply the migrations that the catalog's database lacks."""
-    before, applied = _look(settings) if check else _apply(settings)
-    place, known = place_of(settings.database_url), latest_version()
+    """Migrate the catalog's database to the current schema."""
+    before, applied = _pending(settings) if check else _apply(settings)
+    name, known = describe_database(settings.database_url), latest_version()
     numbers = ", ".join(f"{number:04d}" for number in applied)
     if not applied:
-        said = f"{place} has schema version {before}: nothing to do."
+        summary = f"{name} has schema version {before}: up to date."
     elif check:
-        said = f"{place} has schema version {before}; to be applied: {numbers}."
+        summary = f"{name} has schema version {before}; pending migrations: {numbers}."
     else:
-        said = f"{place} went from schema version {before} to {known}; applied: {numbers}."
-    show(output, {"database": place, "from": before, "to": known, "migrations": applied, "applied": not check}, said)
+        summary = f"{name} was migrated from schema version {before} to {known}; applied: {numbers}."
+    print_result(
+        output, {"database": name, "from": before, "to": known, "migrations": applied, "applied": not check}, summary
+    )
     if check and applied:
         raise typer.Exit(1)
 
 
-def _look(settings: Settings) -> tuple[int, list[int]]:
-    """Return the schema version of the catalog and the migrations that are due."""
+def _pending(settings: Settings) -> tuple[int, list[int]]:
+    """Return the schema version of the catalog and the pending migrations."""
     if is_missing(settings):
         return 0, [number for number, _ in migrations()]
-    with open_database_of(settings) as database:
+    with open_configured_database(settings) as database:
         version = schema_version(database)
     if version > latest_version():
-        raise SchemaError(
-            f"The catalog has schema version {version}, this Pennon knows {latest_version()}; upgrade Pennon."
+        raise SchemaVersionError(
+            f"The catalog has schema version {version}; this Pennon supports {latest_version()}. Upgrade Pennon."
         )
     return version, [number for number, _ in migrations() if number > version]
 
 
 def _apply(settings: Settings) -> tuple[int, list[int]]:
-    with open_database_of(settings) as database:
+    with open_configured_database(settings) as database:
         return schema_version(database), migrate(database)

@@ -1,4 +1,4 @@
-"""Names of namespaces and tables as people type them: ``shop.teas``, because a shell keeps ``$`` for itself."""
+"""Names of namespaces and tables on the command line: ``shop.teas``, because a shell expands ``$``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier, check_i
 
 
 def parse_name(text: str) -> Identifier:
-    """Return the identifier that a text names: parts joined by dots, or by ``$`` where names have dots themselves."""
+    """Parse a name: parts joined by dots, or by ``$`` if the parts contain dots."""
     if text == DEFAULT_DELIMITER:
         return ROOT
     if DEFAULT_DELIMITER in text:
@@ -20,15 +20,15 @@ def parse_name(text: str) -> Identifier:
 
 
 def parse_table(text: str) -> Identifier:
-    """Return the identifier of a table; the root namespace is none."""
+    """Parse the name of a table; reject the root namespace."""
     identifier = parse_name(text)
     if not identifier:
-        raise InvalidInputError("'$' is the root namespace; name a table, such as shop.teas.")
+        raise InvalidInputError("'$' is the root namespace, not a table; pass a table name, such as shop.teas.")
     return identifier
 
 
-def spell(identifier: Sequence[str]) -> str:
-    """Return a name that can be typed again: with dots, unless a name has one."""
+def format_name(identifier: Sequence[str]) -> str:
+    """Format a name so that it can be parsed again: with dots, unless a part contains one."""
     if not identifier or not any("." in name for name in identifier):
         return ".".join(identifier) or DEFAULT_DELIMITER
     return DEFAULT_DELIMITER + DEFAULT_DELIMITER.join(identifier)

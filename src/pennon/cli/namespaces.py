@@ -1,16 +1,16 @@
-"""``pennon namespaces``: what tables are kept in."""
+"""``pennon namespaces``: list, show, create and drop namespaces."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from lance_namespace.errors import InvalidInputError
 
 from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
-from pennon.cli.names import namespace_route, parse_name, spell
-from pennon.cli.output import Form, FormOption, note, show, table_of
+from pennon.cli.names import format_name, namespace_route, parse_name
+from pennon.cli.output import OutputFormat, OutputOption, build_table, print_list, print_result
 from pennon.cli.servers import YesOption, complete_namespaces, with_server
 from pennon.core.identifiers import format_identifier
 
@@ -37,30 +37,31 @@ def describe() -> None:
 def list_namespaces(
     server: Transport,
     parent: Annotated[
-        str, typer.Argument(metavar="NAMESPACE", help="Those in this one.", autocompletion=complete_namespaces)
+        str,
+        typer.Argument(
+            metavar="NAMESPACE", help="Parent namespace; by default the root.", autocompletion=complete_namespaces
+        ),
     ] = "$",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most namespaces to list.")] = 1000,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the namespaces at the root, or in a namespace."""
+    """List the top-level namespaces, or those in a namespace."""
     above = parse_name(parent)
     names = server.get_all(namespace_route(above, "list"), "namespaces", limit)
-    found = [{"name": spell((*above, name)), "id": format_identifier((*above, name))} for name in names]
-    if not found and output is Form.TABLE:
-        note("There are none. `pennon namespaces create NAMESPACE` makes one.")
-        return
-    show(output, found, table_of(("Namespace",), [(row["name"],) for row in found]))
+    found = [{"name": format_name((*above, name)), "id": format_identifier((*above, name))} for name in names]
+    empty = "No namespaces. Create one with `pennon namespaces create NAMESPACE`."
+    print_list(output, found, ("Namespace",), [(row["name"],) for row in found], empty)
 
 
 @app.command("show", epilog=examples("pennon namespaces show shop"))
 @with_server
-def show_namespace(server: Transport, namespace: NamespaceArgument, output: FormOption = Form.TABLE) -> None:
+def show_namespace(server: Transport, namespace: NamespaceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the properties of a namespace."""
     identifier = parse_name(namespace)
-    found = server.ask(namespace_route(identifier, "describe"))
-    properties = found.get("properties") or {}
-    data = {"name": spell(identifier), "id": format_identifier(identifier), "properties": properties}
-    show(output, data, table_of(("Property", "Value"), properties.items()))
+    found = server.read(namespace_route(identifier, "describe"))
+    properties = cast(dict[str, str], found.get("properties") or {})
+    data = {"name": format_name(identifier), "id": format_identifier(identifier), "properties": properties}
+    print_result(output, data, build_table(("Property", "Value"), properties.items()))
 
 
 @app.command(epilog=examples("pennon namespaces create shop", "pennon namespaces create shop.old --property owner=ada"))
@@ -71,14 +72,14 @@ def create(
     given: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Be content when it is there already.")] = False,
-    output: FormOption = Form.TABLE,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed if it already exists.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a namespace."""
     identifier = parse_name(namespace)
     body = {"mode": "exist_ok" if exist_ok else "create", "properties": parse_properties(given or [])}
     server.post(namespace_route(identifier, "create"), body)
-    show(output, {"name": spell(identifier), **body}, f"The namespace {spell(identifier)} is there.")
+    print_result(output, {"name": format_name(identifier), **body}, f"Namespace {format_name(identifier)} exists.")
 
 
 @app.command(epilog=examples("pennon namespaces drop shop.old --yes", "pennon namespaces drop shop --cascade --yes"))
@@ -86,23 +87,23 @@ def create(
 def drop(
     server: Transport,
     namespace: NamespaceArgument,
-    cascade: Annotated[bool, typer.Option("--cascade", help="Also drop all that is in it.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also drop the tables and namespaces in it.")] = False,
     yes: YesOption = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Drop a namespace that is empty, or with --cascade one with all its tables."""
+    """Drop an empty namespace, or with --cascade a namespace and everything in it."""
     identifier = parse_name(namespace)
-    name = spell(identifier)
-    what = "with all tables and namespaces in it" if cascade else "if it is empty"
-    confirm(f"This drops the namespace {name}, {what}.", yes=yes)
+    name = format_name(identifier)
+    what = "and all tables and namespaces in it" if cascade else "if it is empty"
+    confirm(f"This drops the namespace {name} {what}.", yes=yes)
     server.post(namespace_route(identifier, "drop"), {"behavior": "cascade" if cascade else "restrict"})
-    show(output, {"name": name, "dropped": True}, f"The namespace {name} is dropped.")
+    print_result(output, {"name": name, "dropped": True}, f"Namespace {name} dropped.")
 
 
 def parse_properties(given: list[str]) -> dict[str, str]:
-    """Return properties that were written as NAME=VALUE."""
+    """Parse properties written as NAME=VALUE."""
     pairs = [text.partition("=") for text in given]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise InvalidInputError(f"--property is {name + equals!r}; write NAME=VALUE.")
+            raise InvalidInputError(f"Invalid --property {name + equals!r}: use NAME=VALUE.")
     return {name: value for name, _, value in pairs}

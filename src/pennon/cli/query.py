@@ -7,14 +7,14 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from lance_namespace.errors import InvalidInputError
 
 from pennon.cli.names import parse_table, table_route
-from pennon.cli.output import Form, FormOption, note, show, table_of, write_arrow
-from pennon.cli.servers import BranchOption, TableArgument, with_server
+from pennon.cli.output import OutputFormat, OutputOption, build_table, print_note, print_result, write_arrow
+from pennon.cli.servers import BranchOption, TableArgument, with_server, without_none
 
 if TYPE_CHECKING:
     from pennon.client.transport import Transport
@@ -29,38 +29,45 @@ _SHOWN_CHARACTERS = 100
 def query(
     server: Transport,
     table: TableArgument,
-    where: Annotated[str | None, typer.Option("--where", "-w", help="SQL condition that rows must meet.")] = None,
+    where: Annotated[str | None, typer.Option("--where", "-w", help="SQL filter.")] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="NAME,…", help="Columns to answer.", show_default="all")
+        str | None, typer.Option("--columns", "-c", metavar="NAME,…", help="Columns to return.", show_default="all")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Most rows to answer; 0 for all.")] = 20,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="Rows to leave out before.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Most rows to return; 0 for all.")] = 20,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Rows to skip.")] = 0,
     vector: Annotated[
         str | None,
-        typer.Option("--vector", metavar="NUMBERS", help="Answer what is nearest to 0.1,0.2,… or to @FILE (JSON)."),
+        typer.Option(
+            "--vector",
+            metavar="NUMBERS",
+            help="Vector search: return the rows nearest to 0.1,0.2,… or to @FILE (JSON).",
+        ),
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option("--vector-column", metavar="NAME", help="Column to search, if there are several.")
+        str | None,
+        typer.Option("--vector-column", metavar="NAME", help="Vector column to search, if there are several."),
     ] = None,
-    distance: Annotated[Distance | None, typer.Option("--distance", help="How to measure what is near.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="Words to search for in a full-text index.")] = None,
+    distance: Annotated[Distance | None, typer.Option("--distance", help="Distance metric of a vector search.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Full-text search: words to search for.")] = None,
     text_columns: Annotated[
-        str | None, typer.Option("--text-columns", metavar="NAME,…", help="Columns to search for them.")
+        str | None, typer.Option("--text-columns", metavar="NAME,…", help="Columns to search with --text.")
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="The version to read.")] = None,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="Version to read.")] = None,
     branch: BranchOption = None,
-    with_row_id: Annotated[bool, typer.Option("--with-row-id", help="Also answer the ids of rows.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Only count the rows that meet --where.")] = False,
-    output: FormOption = Form.TABLE,
+    with_row_id: Annotated[bool, typer.Option("--with-row-id", help="Also return row ids.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only count the rows that match --where.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Answer rows of a table: those that meet a condition, are nearest to a vector, or have words in them.
+    """Query a table: filter rows, search for the nearest vectors, or search text.
 
-    With --output arrow, rows are written to standard output as an Arrow stream, as they come.
+    With --output arrow, rows are streamed to standard output in Arrow's IPC format.
     """
-    route = parse_table(table)
-    place = {"version": version, "branch": branch}
+    identifier = parse_table(table)
+    at = {"version": version, "branch": branch}
     if count:
-        _count(server, table_route(route, "count_rows"), {"predicate": where, **place}, output)
+        body = without_none({"predicate": where, **at})
+        rows = int(server.read_bytes(table_route(identifier, "count_rows"), body))
+        print_result(output, {"rows": rows}, f"{rows}")
         return
     body = {
         "filter": where,
@@ -70,66 +77,61 @@ def query(
         "vector": None if vector is None else parse_vector(vector),
         "vector_column": vector_column,
         "distance_type": distance,
-        "full_text_query": _words(text, text_columns),
+        "full_text_query": _full_text_query(text, text_columns),
         "with_row_id": with_row_id or None,
-        **place,
+        **at,
     }
-    # LanceDB's client ends its routes with a slash, and is answered by a stream, which can be passed on as it comes.
-    _answer(server.stream_bytes(table_route(route, "query/"), _said(body)), output)
+    # With a trailing slash, as LanceDB's client sends it, the response is an Arrow stream and can be passed on.
+    _print_rows(server.stream_bytes(table_route(identifier, "query/"), without_none(body)), output)
 
 
 def parse_vector(text: str) -> list[float]:
-    """Return a vector: numbers with commas between them, in brackets or not, or from a file."""
+    """Parse a vector: comma-separated numbers, with or without brackets, or @FILE."""
     content = text
     if text.startswith("@"):
         try:
             content = Path(text[1:]).read_text(encoding="utf-8")
         except OSError as error:
-            raise InvalidInputError(f"--vector names the file {text[1:]!r}: {error.strerror}.") from None
+            raise InvalidInputError(f"Cannot read the file {text[1:]!r} of --vector: {error.strerror}.") from None
     try:
         numbers = json.loads(content if content.lstrip().startswith("[") else f"[{content}]")
         vector = [float(number) for number in numbers]
     except (ValueError, TypeError):
         vector = [math.nan]
     if not all(map(math.isfinite, vector)):
-        raise InvalidInputError("--vector is numbers with commas between them: 0.1,0.2 or @FILE.")
+        raise InvalidInputError("Invalid --vector: use comma-separated numbers, such as 0.1,0.2, or @FILE.")
     return vector
 
 
-def _answer(pieces: Iterator[bytes], output: Form) -> None:
-    if output is Form.ARROW:
+def _print_rows(pieces: Iterator[bytes], output: OutputFormat) -> None:
+    if output is OutputFormat.ARROW:
         write_arrow(pieces)
         return
     import pyarrow as pa
 
     rows: pa.Table = pa.ipc.open_stream(io.BytesIO(b"".join(pieces))).read_all()
-    if not rows.num_rows and output is Form.TABLE:
-        note("No row meets that.")
+    if not rows.num_rows and output is OutputFormat.TABLE:
+        print_note("No rows found.")
         return
     found = [{name: _plain(value) for name, value in row.items()} for row in rows.to_pylist()]
     shown = ([_cell(value) for value in row.values()] for row in found)
-    show(output, found, table_of(rows.column_names, shown))
+    print_result(output, found, build_table(rows.column_names, shown))
 
 
-def _count(server: Transport, route: str, body: dict[str, Any], output: Form) -> None:
-    rows = int(server.fetch(route, _said(body)))
-    show(output, {"rows": rows}, f"{rows}")
-
-
-def _words(text: str | None, columns: str | None) -> dict[str, Any] | None:
+def _full_text_query(text: str | None, columns: str | None) -> dict[str, object] | None:
     if text is None:
         if columns is not None:
-            raise InvalidInputError("--text-columns says where to search; --text says for what.")
+            raise InvalidInputError("--text-columns needs --text, the words to search for.")
         return None
-    return {"string_query": _said({"query": text, "columns": _names(columns)})}
+    return {"string_query": without_none({"query": text, "columns": _names(columns)})}
 
 
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it."""
+def _plain(value: object) -> object:
+    """Return a value as JSON can represent it."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -141,10 +143,10 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _cell(value: Any) -> str:
-    """Return a value for people: a vector by its beginning, a text without its end."""
+def _cell(value: object) -> str:
+    """Return a value for a table, with long vectors and texts truncated."""
     if isinstance(value, list) and len(value) > _SHOWN_ITEMS:
-        return f"[{', '.join(map(_cell, value[:_SHOWN_ITEMS]))}, … {len(value)} in all]"
+        return f"[{', '.join(map(_cell, value[:_SHOWN_ITEMS]))}, … {len(value)} values]"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
@@ -153,7 +155,3 @@ def _cell(value: Any) -> str:
         value = json.dumps(value, ensure_ascii=False)
     text = "" if value is None else str(value).replace("\n", " ")
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _said(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if value is not None}

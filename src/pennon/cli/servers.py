@@ -1,90 +1,100 @@
-"""Commands that call a server: their flags for it, and names that the shell completes by asking it."""
+"""Commands that call a server: their flags, and shell completion of names."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from lance_namespace.errors import LanceNamespaceError
 
-from pennon.cli.names import namespace_route, spell
-from pennon.cli.profiles import HERE, choose_server, read_profiles
+from pennon.cli.names import format_name, namespace_route
+from pennon.cli.profiles import DEFAULT_URL, choose_server, read_profiles
 from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT
 from pennon.core.settings import ENV_PREFIX, SettingsError
 
 if TYPE_CHECKING:
     from pennon.client.transport import Transport
 
-#: Someone waits with a finger on the tab key.
+#: Completion must be fast: the user waits at the prompt.
 _COMPLETION_SECONDS = 2.0
-_COMPLETED = 1000
+_MAX_COMPLETIONS = 1000
 
 _FLAGS: dict[str, tuple[str, bool | str]] = {
-    "url": (f"Address of the server. ({ENV_PREFIX}URL)", HERE),
-    "api_key": (f"Key to call it with, if it needs one. ({ENV_PREFIX}API_KEY)", False),
-    "profile": (f"Server and key by their name in the profiles. ({ENV_PREFIX}PROFILE)", False),
+    "url": (f"URL of the server. ({ENV_PREFIX}URL)", DEFAULT_URL),
+    "api_key": (f"API key, if the server requires one. ({ENV_PREFIX}API_KEY)", False),
+    "profile": (f"Named profile with URL and API key. ({ENV_PREFIX}PROFILE)", False),
 }
 
 
-def with_server(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags that name a server; it receives its ``Transport`` as its first argument."""
+def with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that select a server to a command; it gets the ``Transport`` as its first argument."""
     parameters = inspect.signature(command).parameters.values()
-    # The server's type is known to the type checker alone: its module is imported when a command is run.
+    # The module of the server's type is imported only when a command runs, so its annotation is not evaluated.
     own = [
         parameter.replace(annotation=eval(parameter.annotation, command.__globals__))  # noqa: S307 (its own source)
         for parameter in parameters
         if parameter.name != "server"
     ]
 
-    def run(**values: Any) -> Any:
-        return command(open_server(**{name: values.pop(name) for name in _FLAGS}), **values)
+    def run(**values: object) -> None:
+        url, api_key, profile = (cast("str | None", values.pop(name)) for name in _FLAGS)
+        command(open_server(url, api_key, profile), **values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature([*own, *map(_flag, _FLAGS)])  # type: ignore[attr-defined]
     return run
 
 
-def open_server(url: str | None, api_key: str | None, profile: str | None, **limits: Any) -> Transport:
-    """Return the way to the server that flags, profiles and the environment name."""
+def open_server(
+    url: str | None, api_key: str | None, profile: str | None, *, timeout: float | None = None
+) -> Transport:
+    """Return a transport to the server that flags, profiles and the environment select; with a timeout, try once."""
     from pennon.client.transport import Transport
 
     chosen = choose_server(url, api_key, profile)
     if not chosen.url.startswith(("http://", "https://")):
-        raise SettingsError(f"The address {chosen.url!r} is none of a server: it starts with http:// or https://.")
-    return Transport(chosen.url, chosen.api_key, **limits)
+        raise SettingsError(f"Invalid server URL {chosen.url!r}: it must start with http:// or https://.")
+    if timeout is not None:
+        return Transport(chosen.url, chosen.api_key, attempts=1, seconds=timeout)
+    return Transport(chosen.url, chosen.api_key)
+
+
+def without_none(body: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields that have a value; the server has a default for the others."""
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of tables that begin as what was typed."""
-    return _complete(context, incomplete, lambda server: server.get_all("/v1/table", "tables", _COMPLETED))
+    """Return the names of tables that start with the typed text."""
+    return _complete(context, incomplete, lambda server: server.get_all("/v1/table", "tables", _MAX_COMPLETIONS))
 
 
 def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of namespaces that begin as what was typed, one level at a time."""
+    """Return the names of namespaces that start with the typed text, one level at a time."""
     above = tuple(incomplete.split(".")[:-1])
 
-    def ask(server: Transport) -> Iterable[str]:
-        names = server.get_all(namespace_route(above or ROOT, "list"), "namespaces", _COMPLETED)
+    def list_names(server: Transport) -> Iterable[str]:
+        names = server.get_all(namespace_route(above or ROOT, "list"), "namespaces", _MAX_COMPLETIONS)
         return (DEFAULT_DELIMITER.join([*above, name]) for name in names)
 
-    return _complete(context, incomplete, ask)
+    return _complete(context, incomplete, list_names)
 
 
 def complete_profiles(incomplete: str) -> list[str]:
-    """Return the names of profiles that begin as what was typed."""
+    """Return the names of profiles that start with the typed text."""
     try:
         return [name for name in read_profiles() if name.startswith(incomplete)]
     except SettingsError:
         return []
 
 
-def _complete(context: typer.Context, incomplete: str, ask: Callable[[Transport], Iterable[str]]) -> list[str]:
+def _complete(context: typer.Context, incomplete: str, list_names: Callable[[Transport], Iterable[str]]) -> list[str]:
     flags = {name: context.params.get(name) for name in _FLAGS}
     try:
-        found = ask(open_server(**flags, attempts=1, seconds=_COMPLETION_SECONDS))
-        names = [spell(name.split(DEFAULT_DELIMITER)) for name in found]
+        found = list_names(open_server(**flags, timeout=_COMPLETION_SECONDS))
+        names = [format_name(name.split(DEFAULT_DELIMITER)) for name in found]
     except (LanceNamespaceError, SettingsError):
         return []
     return [name for name in names if name.startswith(incomplete)]
@@ -106,5 +116,5 @@ TableArgument = Annotated[
     str,
     typer.Argument(metavar="TABLE", help="Name of the table, such as shop.teas.", autocompletion=complete_tables),
 ]
-BranchOption = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="The branch to use, not main.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+BranchOption = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to use instead of main.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

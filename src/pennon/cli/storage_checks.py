@@ -1,4 +1,4 @@
-"""What ``pennon doctor`` knows of a lake's storage: whose it is, and whether the newest versions can be read."""
+"""Storage checks and repairs of ``pennon doctor``: ownership of the storage root, and readable versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pennon.catalog import lost_versions, tables, versions
 from pennon.cli.catalog import open_catalog
-from pennon.cli.output import note
+from pennon.cli.output import print_note
 from pennon.core.identifiers import ROOT, format_identifier
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pennon.core.settings import Settings
     from pennon.storage.root import StorageRoot
 
-_MOST_NAMED = 5
-_MOST_LISTED = 1000
+_MAX_NAMED = 5
+_MAX_LISTED = 1000
 
 
 def storage_root_of(settings: Settings) -> StorageRoot:
-    """Return where the tables of a server with these settings may be."""
+    """Return the storage root of the settings."""
     from pennon.storage.root import StorageRoot
 
     return StorageRoot(
@@ -33,21 +33,21 @@ def storage_root_of(settings: Settings) -> StorageRoot:
 
 
 def adopt_root(settings: Settings) -> None:
-    """Take the storage root over for this catalog, and say what changed."""
+    """Take ownership of the storage root for this catalog, and print what changed."""
     from pennon.commits.ownership import Ownership
 
     storage_root = storage_root_of(settings)
     with open_catalog(settings, root=storage_root.root_location) as database:
         done = Ownership(database, storage_root).adopt()
-    note(f"The storage root is this catalog's now; its id is {done.catalog_id}.")
+    print_note(f"This catalog now owns the storage root. Catalog id: {done.catalog_id}.")
     if done.relocated:
-        note(f"Found in the root: {name_some(done.relocated)}.")
+        print_note(f"Found in the storage root: {name_some(done.relocated)}.")
     if done.outside:
-        note(f"Still outside the root, and not written: {name_some(done.outside)}.")
+        print_note(f"Still outside the storage root, and read-only: {name_some(done.outside)}.")
 
 
 def repair_versions(settings: Settings) -> None:
-    """Recover newest versions that cannot be read, or fall back to those before them, and say which."""
+    """Recover newest versions that cannot be read, or fall back to older ones, and print which."""
     from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
 
@@ -59,7 +59,9 @@ def repair_versions(settings: Settings) -> None:
             done = history.repair(table, version)
             kept = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
             number = kept.version if done and kept is not None else None
-            note(f"{name}: version {number} is the newest that can be read." if number else f"{name}: not repaired.")
+            print_note(
+                f"{name}: version {number} is now the newest readable version." if number else f"{name}: not repaired."
+            )
 
 
 def unreadable_versions(database: Database, storage_root: StorageRoot) -> list[tuple[Table, Version]]:
@@ -69,18 +71,18 @@ def unreadable_versions(database: Database, storage_root: StorageRoot) -> list[t
     found = []
     for table in database.read(lambda connection: tables.all_below(connection, ROOT)):
         newest = database.read(lambda c, table=table: versions.latest(c, table.id, ""))  # type: ignore[misc]
-        whole = (
+        is_readable = (
             newest is None or newest.pending or examine(storage_root.folder(table.location), newest).version is not None
         )
-        if table.managed and newest is not None and not whole:
+        if table.managed and newest is not None and not is_readable:
             found.append((table, newest))
     return found
 
 
-def lost_names(database: Database) -> list[str]:
-    """Return the versions that were given up, by the names of their tables."""
+def describe_lost_versions(database: Database) -> list[str]:
+    """Describe the versions that are lost, with the names of their tables."""
     found = []
-    for one in database.read(lambda connection: lost_versions.listing(connection, _MOST_LISTED)):
+    for one in database.read(lambda connection: lost_versions.listing(connection, _MAX_LISTED)):
         table = database.read(lambda c, one=one: tables.find_by_id(c, one.table_id))  # type: ignore[misc]
         branch = f" on branch {one.branch}" if one.branch else ""
         if table is not None:
@@ -89,5 +91,5 @@ def lost_names(database: Database) -> list[str]:
 
 
 def name_some(names: list[str]) -> str:
-    """Return some names for people, and whether there are more."""
-    return ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    """List the first names, and whether there are more."""
+    return ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")

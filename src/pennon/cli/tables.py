@@ -1,17 +1,25 @@
-"""``pennon tables``: what tables there are, and how they are."""
+"""``pennon tables``: list, show, rename and drop tables, and the state of their feature columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Required, TypedDict, cast
 
 import typer
 
 from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
-from pennon.cli.names import namespace_route, parse_name, parse_table, spell, table_route
-from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
-from pennon.cli.servers import BranchOption, TableArgument, YesOption, complete_namespaces, with_server
+from pennon.cli.names import format_name, namespace_route, parse_name, parse_table, table_route
+from pennon.cli.output import (
+    OutputFormat,
+    OutputOption,
+    build_table,
+    format_time,
+    print_fields,
+    print_list,
+    print_result,
+)
+from pennon.cli.servers import BranchOption, TableArgument, YesOption, complete_namespaces, with_server, without_none
 from pennon.core.identifiers import DEFAULT_DELIMITER, Identifier, format_identifier
 
 if TYPE_CHECKING:
@@ -21,19 +29,25 @@ app = typer.Typer(no_args_is_help=True)
 
 _STATES = ("rows", "computed", "failed", "stale", "missing")
 _ERROR_COLUMNS = ("Row", "Fragment", "Column", "Error", "Message", "When", "Job")
-_FACTS = {
+_LABELS = {
     "version": "Version",
     "rows": "Rows",
     "bytes": "Bytes",
     "indices": "Indices",
-    "managed": "Commits through Pennon",
+    "managed": "Managed by Pennon",
     "location": "Location",
 }
 
 
+class _Field(TypedDict, total=False):
+    name: Required[str]
+    type: Required[dict[str, object]]
+    nullable: bool
+
+
 @app.callback()
 def describe() -> None:
-    """List, show, rename and drop tables, and tell how their feature columns are."""
+    """List, show, rename and drop tables; show the state and the errors of feature columns."""
 
 
 @app.command("list", epilog=examples("pennon tables list", "pennon tables list shop --output json"))
@@ -42,17 +56,18 @@ def list_tables(
     server: Transport,
     namespace: Annotated[
         str | None,
-        typer.Argument(metavar="NAMESPACE", help="Only those right in this one.", autocompletion=complete_namespaces),
+        typer.Argument(
+            metavar="NAMESPACE", help="Only tables directly in this namespace.", autocompletion=complete_namespaces
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most tables to list.")] = 1000,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List all tables, or those of a namespace."""
-    found = [{"name": spell(table), "id": format_identifier(table)} for table in _tables(server, namespace, limit)]
-    if not found and output is Form.TABLE:
-        note("There are none.")
-        return
-    show(output, found, table_of(("Table",), [(row["name"],) for row in found]))
+    found = [
+        {"name": format_name(table), "id": format_identifier(table)} for table in _tables(server, namespace, limit)
+    ]
+    print_list(output, found, ("Table",), [(row["name"],) for row in found], "No tables found.")
 
 
 @app.command("show", epilog=examples("pennon tables show shop.teas", "pennon tables show shop.teas --tag opening-day"))
@@ -60,22 +75,34 @@ def list_tables(
 def show_table(
     server: Transport,
     table: TableArgument,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="As it was at this version.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="As it was at this tag.")] = None,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="Show this version.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Show the version with this tag.")] = None,
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show where a table is, how large it is, and its columns."""
+    """Show the location, size, properties and columns of a table."""
     identifier = parse_table(table)
-    place = {name: value for name, value in (("version", version), ("tag", tag), ("branch", branch)) if value}
-    described = server.ask(table_route(identifier, "describe"), {**place, "load_detailed_metadata": True})
-    data = {"name": spell(identifier), "id": format_identifier(identifier), **_facts(described)}
-    if not place and not described.get("is_only_declared"):
-        data |= _sizes(server.ask(table_route(identifier, "stats")))
-    facts = [(label, data[name]) for name, label in _FACTS.items() if data.get(name) is not None]
-    properties = [(f"Property {name}", value) for name, value in data["properties"].items()]
-    columns = [(column["name"], column["type"], "" if column["nullable"] else "not null") for column in data["columns"]]
-    show(output, data, table_of(("What", "Value"), [*facts, *properties]), "", table_of(_COLUMN_HEADINGS, columns))
+    at = {name: value for name, value in (("version", version), ("tag", tag), ("branch", branch)) if value}
+    described = server.read(table_route(identifier, "describe"), {**at, "load_detailed_metadata": True})
+    properties = cast(dict[str, str], described.get("properties") or {})
+    columns = _columns(described)
+    data = {
+        "name": format_name(identifier),
+        "id": format_identifier(identifier),
+        "version": described.get("version"),
+        "location": described.get("location"),
+        "managed": described.get("managed_versioning"),
+        "declared_only": described.get("is_only_declared"),
+        "properties": properties,
+        "columns": columns,
+    }
+    if not at and not data["declared_only"]:
+        stats = server.read(table_route(identifier, "stats"))
+        data |= {"rows": stats["num_rows"], "bytes": stats["total_bytes"], "indices": stats["num_indices"]}
+    facts = [(label, data[name]) for name, label in _LABELS.items() if data.get(name) is not None]
+    facts += [(f"Property {name}", value) for name, value in properties.items()]
+    rows = [(column["name"], column["type"], "" if column["nullable"] else "not null") for column in columns]
+    print_fields(output, data, facts, "", build_table(("Column", "Type", ""), rows))
 
 
 @app.command(epilog=examples("pennon tables rename shop.teas shop.tea", "pennon tables rename shop.teas archive.teas"))
@@ -83,13 +110,17 @@ def show_table(
 def rename(
     server: Transport,
     table: TableArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="Name it gets, such as shop.tea.")],
-    output: FormOption = Form.TABLE,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="New name, such as shop.tea.")],
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Give a table another name, also in another namespace; its data stays where it is."""
+    """Rename a table, also to another namespace; its data is not moved."""
     old, new = parse_table(table), parse_table(new_name)
     server.post(table_route(old, "rename"), {"new_table_name": new[-1], "new_namespace_id": list(new[:-1])})
-    show(output, {"name": spell(new), "was": spell(old)}, f"The table {spell(old)} is now {spell(new)}.")
+    print_result(
+        output,
+        {"name": format_name(new), "was": format_name(old)},
+        f"Table {format_name(old)} renamed to {format_name(new)}.",
+    )
 
 
 @app.command(epilog=examples("pennon tables drop shop.teas --yes", "pennon tables drop shop.teas --cascade --yes"))
@@ -97,17 +128,17 @@ def rename(
 def drop(
     server: Transport,
     table: TableArgument,
-    cascade: Annotated[bool, typer.Option("--cascade", help="Also drop the views over it.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also drop the materialized views over it.")] = False,
     yes: YesOption = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Drop a table with its data; one that views need is refused without --cascade."""
+    """Drop a table and its data; a table with views over it needs --cascade."""
     identifier = parse_table(table)
-    name = spell(identifier)
-    above = " and every view over it" if cascade else ""
-    confirm(f"This drops the table {name} with all its versions{above}.", yes=yes)
+    name = format_name(identifier)
+    views = " and every view over it" if cascade else ""
+    confirm(f"This drops the table {name} with all its versions{views}.", yes=yes)
     server.post(table_route(identifier, "drop"), {"cascade": cascade} if cascade else None)
-    show(output, {"name": name, "dropped": True}, f"The table {name} is dropped.")
+    print_result(output, {"name": name, "dropped": True}, f"Table {name} dropped.")
 
 
 @app.command(epilog=examples("pennon tables state shop.reviews joy"))
@@ -117,13 +148,13 @@ def state(
     table: TableArgument,
     column: Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the column.")],
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell how far a feature column is computed."""
-    body = {"column": column, **({"branch": branch} if branch else {})}
-    found = server.ask(table_route(parse_table(table), "column_state"), body)
+    """Show the state of a feature column: rows computed, failed, stale and missing."""
+    body = without_none({"column": column, "branch": branch})
+    found = server.read(table_route(parse_table(table), "column_state"), body)
     rows = [*((name.capitalize(), f"{found[name]:,}") for name in _STATES), ("Function", found.get("function"))]
-    show(output, found, table_of(("What", "Value"), [*rows, ("Job", found.get("active_job"))]))
+    print_fields(output, found, [*rows, ("Job", found.get("active_job"))])
 
 
 @app.command(epilog=examples("pennon tables errors shop.reviews", "pennon tables errors shop.reviews --column joy"))
@@ -131,21 +162,15 @@ def state(
 def errors(
     server: Transport,
     table: TableArgument,
-    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Only those of a column.")] = None,
-    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only those of a job.")] = None,
+    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Only errors of this column.")] = None,
+    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only errors of this job.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most errors to list.")] = 100,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the rows for which functions raised errors."""
-    body = {name: value for name, value in (("column", column), ("job_id", job)) if value is not None}
-    found = server.ask_all(table_route(parse_table(table), "errors"), body, "records", limit)
-    if not found and output is Form.TABLE:
-        note("There are none.")
-        return
-    show(output, found, table_of(_ERROR_COLUMNS, map(_error_row, found)))
-
-
-_COLUMN_HEADINGS = ("Column", "Type", "")
+    """List the rows for which UDFs raised errors."""
+    body = without_none({"column": column, "job_id": job})
+    found = server.read_all(table_route(parse_table(table), "errors"), body, "records", limit)
+    print_list(output, found, _ERROR_COLUMNS, map(_error_row, found), "No errors found.")
 
 
 def _tables(server: Transport, namespace: str | None, limit: int) -> Iterator[Identifier]:
@@ -158,27 +183,16 @@ def _tables(server: Transport, namespace: str | None, limit: int) -> Iterator[Id
         yield (*above, name)
 
 
-def _facts(described: dict[str, Any]) -> dict[str, Any]:
-    fields = (described.get("schema") or {}).get("fields") or []
-    return {
-        "version": described.get("version"),
-        "location": described.get("location"),
-        "managed": described.get("managed_versioning"),
-        "declared_only": described.get("is_only_declared"),
-        "properties": described.get("properties") or {},
-        "columns": [
-            {"name": field["name"], "type": _type_text(field["type"]), "nullable": field.get("nullable", True)}
-            for field in fields
-        ],
-    }
+def _columns(described: Mapping[str, object]) -> list[dict[str, object]]:
+    schema = cast(dict[str, list[_Field]], described.get("schema") or {})
+    return [
+        {"name": field["name"], "type": _type_text(field["type"]), "nullable": field.get("nullable", True)}
+        for field in schema.get("fields") or []
+    ]
 
 
-def _sizes(stats: dict[str, Any]) -> dict[str, Any]:
-    return {"rows": stats["num_rows"], "bytes": stats["total_bytes"], "indices": stats["num_indices"]}
-
-
-def _type_text(given: dict[str, Any]) -> str:
-    """Return a type as Arrow writes it, or as the server calls it when this Arrow does not know it."""
+def _type_text(given: dict[str, object]) -> str:
+    """Return a type as Arrow writes it, or its name if this version of Arrow does not have it."""
     from lance_namespace.errors import InvalidInputError
 
     from pennon.tables.arrow_json import type_from_json
@@ -189,7 +203,6 @@ def _type_text(given: dict[str, Any]) -> str:
         return str(given.get("type"))
 
 
-def _error_row(record: dict[str, Any]) -> list[object]:
+def _error_row(record: Mapping[str, object]) -> list[object]:
     names = ("row_offset", "fragment_id", "column", "error_type", "error_message")
-    when = time_text(record.get("created_at_millis"))
-    return [*(record.get(name) for name in names), when, record.get("job_id")]
+    return [*(record.get(name) for name in names), format_time(record.get("created_at_millis")), record.get("job_id")]

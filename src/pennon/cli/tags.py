@@ -1,15 +1,15 @@
-"""``pennon tags``: names of versions."""
+"""``pennon tags``: names for versions of tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict, cast
 
 import typer
 
 from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
-from pennon.cli.names import parse_table, spell, table_route
-from pennon.cli.output import Form, FormOption, note, show, table_of
+from pennon.cli.names import format_name, parse_table, table_route
+from pennon.cli.output import OutputFormat, OutputOption, print_list, print_result
 from pennon.cli.servers import BranchOption, TableArgument, YesOption, with_server
 
 if TYPE_CHECKING:
@@ -20,24 +20,31 @@ app = typer.Typer(no_args_is_help=True)
 
 TagArgument = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.")]
 VersionOption = Annotated[
-    int | None, typer.Option("--version", min=1, help="The version it names.", show_default="the newest")
+    int | None, typer.Option("--version", min=1, help="Version to tag.", show_default="the newest")
 ]
+
+
+class Tag(TypedDict):
+    """A tag, or a version, with its branch."""
+
+    tag: str
+    version: int
+    branch: str
 
 
 @app.callback()
 def describe() -> None:
-    """Name versions of tables, and move or delete those names."""
+    """List, create, move and delete tags of table versions."""
 
 
 @app.command("list", epilog=examples("pennon tags list shop.teas"))
 @with_server
-def list_tags(server: Transport, table: TableArgument, output: FormOption = Form.TABLE) -> None:
+def list_tags(server: Transport, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the tags of a table."""
     found = _all_tags(server, parse_table(table))
-    if not found and output is Form.TABLE:
-        note("There are none. `pennon tags create TABLE TAG` makes one.")
-        return
-    show(output, found, table_of(("Tag", "Version", "Branch"), [list(tag.values()) for tag in found]))
+    rows = [list(tag.values()) for tag in found]
+    empty = "No tags. Create one with `pennon tags create TABLE TAG`."
+    print_list(output, found, ("Tag", "Version", "Branch"), rows, empty)
 
 
 @app.command(epilog=examples("pennon tags create shop.teas opening-day", "pennon tags create shop.teas v1 --version 3"))
@@ -48,9 +55,9 @@ def create(
     tag: TagArgument,
     version: VersionOption = None,
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Name a version, by default the newest."""
+    """Tag a version, by default the newest."""
     _put(server, "tags/create", parse_table(table), tag, version, branch, output)
 
 
@@ -62,32 +69,36 @@ def move(
     tag: TagArgument,
     version: VersionOption = None,
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let a tag name another version, by default the newest."""
+    """Move a tag to another version, by default the newest."""
     _put(server, "tags/update", parse_table(table), tag, version, branch, output)
 
 
 @app.command(epilog=examples("pennon tags delete shop.teas opening-day --yes"))
 @with_server
 def delete(
-    server: Transport, table: TableArgument, tag: TagArgument, yes: YesOption = False, output: FormOption = Form.TABLE
+    server: Transport,
+    table: TableArgument,
+    tag: TagArgument,
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a tag; the version stays, until it is cleaned up."""
+    """Delete a tag; the version stays until it is cleaned up."""
     identifier = parse_table(table)
-    confirm(f"This deletes the tag {tag} of {spell(identifier)}.", yes=yes)
+    confirm(f"This deletes the tag {tag} of {format_name(identifier)}.", yes=yes)
     server.post(table_route(identifier, "tags/delete"), {"tag": tag})
-    show(output, {"tag": tag, "deleted": True}, f"The tag {tag} is deleted.")
+    print_result(output, {"tag": tag, "deleted": True}, f"Tag {tag} deleted.")
 
 
-def _all_tags(server: Transport, table: Identifier) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _all_tags(server: Transport, table: Identifier) -> list[Tag]:
+    found: list[Tag] = []
     token: str | None = None
     while True:
-        answer = server.ask(table_route(table, "tags/list"), {"page_token": token} if token else {})
-        for name, tag in (answer.get("tags") or {}).items():
+        page = server.read(table_route(table, "tags/list"), {"page_token": token} if token else {})
+        for name, tag in cast(dict[str, Tag], page.get("tags") or {}).items():
             found.append({"tag": name, "version": tag["version"], "branch": tag.get("branch") or "main"})
-        token = answer.get("page_token")
+        token = cast("str | None", page.get("page_token"))
         if not token:
             return found
 
@@ -99,11 +110,12 @@ def _put(
     tag: str,
     version: int | None,
     branch: str | None,
-    output: Form,
+    output: OutputFormat,
 ) -> None:
-    place = {"branch": branch} if branch else {}
+    on_branch = {"branch": branch} if branch else {}
     if version is None:
-        version = server.ask(table_route(table, "version/describe"), place)["version"]["version"]
-    server.post(table_route(table, verb), {"tag": tag, "version": version, **place})
-    data = {"tag": tag, "version": version, "branch": branch or "main"}
-    show(output, data, f"The tag {tag} is version {version}.")
+        newest = cast(dict[str, Tag], server.read(table_route(table, "version/describe"), on_branch))
+        version = newest["version"]["version"]
+    server.post(table_route(table, verb), {"tag": tag, "version": version, **on_branch})
+    data: Tag = {"tag": tag, "version": version, "branch": branch or "main"}
+    print_result(output, data, f"Tag {tag} is version {version}.")

@@ -1,18 +1,19 @@
-"""``pennon versions``: the history of a table."""
+"""``pennon versions``: list, restore and delete versions of tables."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from lance_namespace.errors import InvalidInputError
 
 from pennon.cli.confirm import confirm
 from pennon.cli.examples import examples
-from pennon.cli.names import parse_table, spell, table_route
-from pennon.cli.output import Form, FormOption, note, show, table_of, time_text
-from pennon.cli.servers import BranchOption, TableArgument, YesOption, with_server
+from pennon.cli.names import format_name, parse_table, table_route
+from pennon.cli.output import OutputFormat, OutputOption, format_time, print_list, print_result
+from pennon.cli.servers import BranchOption, TableArgument, YesOption, with_server, without_none
 
 if TYPE_CHECKING:
     from pennon.client.transport import Transport
@@ -34,16 +35,15 @@ def list_versions(
     table: TableArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most versions to list.")] = 50,
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the versions of a table, the newest first."""
-    body = {"descending": True, **({"branch": branch} if branch else {})}
-    listed = server.ask_all(table_route(parse_table(table), "version/list"), body, "versions", limit)
+    body = without_none({"descending": True, "branch": branch})
+    listed = server.read_all(table_route(parse_table(table), "version/list"), body, "versions", limit)
     found = [_as_data(version) for version in listed]
-    if not found and output is Form.TABLE:
-        note("There are none: nothing was written yet.")
-        return
-    show(output, found, table_of(("Version", "Committed", "Manifest bytes"), [list(row.values()) for row in found]))
+    rows = [list(row.values()) for row in found]
+    empty = "No versions: nothing has been written yet."
+    print_list(output, found, ("Version", "Committed", "Manifest bytes"), rows, empty)
 
 
 @app.command(epilog=examples("pennon versions restore shop.teas 3"))
@@ -51,16 +51,15 @@ def list_versions(
 def restore(
     server: Transport,
     table: TableArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Number of the version.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Version number.")],
     branch: BranchOption = None,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make an earlier version the newest; those in between stay in the history."""
+    """Restore an earlier version as a new version; the versions in between stay in the history."""
     identifier = parse_table(table)
-    place = {"branch": branch} if branch else {}
-    server.post(table_route(identifier, "restore"), {"version": version, **place})
-    said = f"The table {spell(identifier)} is again as it was at version {version}."
-    show(output, {"name": spell(identifier), "restored": version}, said)
+    name = format_name(identifier)
+    server.post(table_route(identifier, "restore"), without_none({"version": version, "branch": branch}))
+    print_result(output, {"name": name, "restored": version}, f"Table {name} restored to version {version}.")
 
 
 @app.command(epilog=examples("pennon versions delete shop.teas 3 --yes", "pennon versions delete shop.teas 1-8 --yes"))
@@ -68,28 +67,31 @@ def restore(
 def delete(
     server: Transport,
     table: TableArgument,
-    ranges: Annotated[list[str], typer.Argument(metavar="VERSION", help="Versions: 3, or from 1 to 8 as 1-8.")],
+    ranges: Annotated[
+        list[str],
+        typer.Argument(metavar="VERSION", help="Versions to delete: a number, such as 3, or a range, such as 1-8."),
+    ],
     branch: BranchOption = None,
     yes: YesOption = False,
-    output: FormOption = Form.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete old versions; one that a tag, a branch or a view needs is refused."""
+    """Delete old versions, except versions that a tag, a branch or a view needs."""
     identifier = parse_table(table)
-    body = {"ranges": [parse_range(text) for text in ranges], **({"branch": branch} if branch else {})}
-    confirm(f"This deletes the versions {', '.join(ranges)} of {spell(identifier)}.", yes=yes)
+    body = without_none({"ranges": [parse_range(text) for text in ranges], "branch": branch})
+    confirm(f"This deletes the versions {', '.join(ranges)} of {format_name(identifier)}.", yes=yes)
     count = server.post(table_route(identifier, "version/delete"), body).get("deleted_count")
-    show(output, {"name": spell(identifier), "deleted": count}, f"Versions deleted: {count}.")
+    print_result(output, {"name": format_name(identifier), "deleted": count}, f"Versions deleted: {count}.")
 
 
 def parse_range(text: str) -> dict[str, int]:
-    """Return a version or a range of versions, as the protocol has it: without its end."""
+    """Parse a version or a range of versions into the protocol's range, whose end is exclusive."""
     match = _RANGE.fullmatch(text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
-        raise InvalidInputError(f"{text!r} is no version and no range of versions; write 3, or 1-8.")
+        raise InvalidInputError(f"Invalid version {text!r}: use a number, such as 3, or a range, such as 1-8.")
     return {"start_version": first, "end_version": last + 1}
 
 
-def _as_data(version: dict[str, Any]) -> dict[str, Any]:
-    when = time_text(version.get("timestamp_millis"))
+def _as_data(version: Mapping[str, object]) -> dict[str, object]:
+    when = format_time(version.get("timestamp_millis"))
     return {"version": version["version"], "committed_at": when, "manifest_bytes": version.get("manifest_size")}

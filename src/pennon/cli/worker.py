@@ -5,21 +5,20 @@ from __future__ import annotations
 import importlib.util
 
 from pennon.cli.catalog import require_catalog
-from pennon.cli.exit_codes import CommandError, Exit
+from pennon.cli.exit_codes import CommandError, ExitCode
 from pennon.cli.options import with_settings
 from pennon.core.settings import Settings
 
 
 @with_settings()
 def worker(settings: Settings) -> None:
-    """Carry out jobs from the catalog's queue, on any host that reaches the catalog and the tables.
+    """Run jobs (backfills, refreshes, maintenance) on Spark, on any host with access to the catalog and the storage.
 
-    Each option is also an environment variable, as PENNON_WORKER_SLOTS is for --worker-slots, and a name in the file
-    of --config.
+    Every option can also be set by an environment variable, such as PENNON_WORKER_SLOTS for --worker-slots, or in the
+    settings file of --config.
     """
     if importlib.util.find_spec("pyspark") is None:
-        said = "Jobs run on Spark, which is not installed: run pip install 'pennon[all]'."
-        raise CommandError(said, Exit.FAILED)
+        raise CommandError("Jobs need Spark, which is not installed: pip install 'pennon[all]'.", ExitCode.FAILED)
     from pennon.core.logs import configure_logging
     from pennon.pipeline.worker.process import quiet_libraries, run_worker
 

@@ -1,4 +1,4 @@
-"""The Python SDK: LanceDB's connection and tables, with columns that functions fill and the jobs that fill them."""
+"""The Python SDK: LanceDB's connection and tables, with feature columns, materialized views and jobs."""
 
 from pennon.client.columns import computed
 from pennon.client.connection import Connection, connect

@@ -1,8 +1,6 @@
-"""Types of columns as the server is told them; one that no table can have is refused before it is asked."""
+"""Column types as JSON; a type that no table can have is rejected before the request."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
@@ -10,24 +8,24 @@ from lance_namespace.errors import InvalidInputError
 from pennon.tables import arrow_json
 
 
-def type_to_json(kind: pa.DataType) -> dict[str, Any]:
-    """Return a type as JSON, or say that the protocol has no name for it."""
+def type_to_json(kind: pa.DataType) -> dict[str, object]:
+    """Return a type as JSON; raise TypeError if a Lance table cannot have it."""
     stated = arrow_json.type_to_json(kind)
     try:
         arrow_json.type_from_json(stated)
     except InvalidInputError:
-        raise _unknown(kind) from None
-    _refuse_narrow_decimals(kind)
-    return stated
+        raise _unsupported(kind) from None
+    _reject_narrow_decimals(kind)
+    return {**stated}
 
 
-def _refuse_narrow_decimals(kind: pa.DataType) -> None:
-    """Refuse decimals of fewer than 128 bits, which would come back as others."""
+def _reject_narrow_decimals(kind: pa.DataType) -> None:
+    """Reject decimals of fewer than 128 bits, which a table would return with another type."""
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        raise _unknown(kind)
+        raise _unsupported(kind)
     for index in range(kind.num_fields):
-        _refuse_narrow_decimals(kind.field(index).type)
+        _reject_narrow_decimals(kind.field(index).type)
 
 
-def _unknown(kind: pa.DataType) -> TypeError:
-    return TypeError(f"A column cannot have the type {kind}: a Lance table has no such type.")
+def _unsupported(kind: pa.DataType) -> TypeError:
+    return TypeError(f"A column cannot have the type {kind}: Lance tables do not support it.")

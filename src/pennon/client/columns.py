@@ -1,12 +1,13 @@
-"""Columns that functions and expressions fill, as requests declare them."""
+"""Definitions of columns that UDFs and SQL expressions compute, as requests carry them."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias, TypedDict, cast
 
+import pyarrow as pa
 from lance_namespace_urllib3_client.models import (
     AddColumnsEntry,
     AddVirtualColumnEntry,
@@ -17,37 +18,57 @@ from lance_namespace_urllib3_client.models import (
 
 from pennon.client.arrow_types import type_to_json
 from pennon.client.manifests import manifest_fields
+from pennon.client.queries import AnyFunction
 from pennon.functions import Function
 from pennon.functions.envelope import COLUMN_KINDS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _BACKEND = "pennon"
 
-#: The column of a function's only output, or the columns of its several ones, in their order.
-ColumnNames = str | tuple[str, ...]
+#: The column of a UDF with one output, or the columns of one with several, in order.
+ColumnNames: TypeAlias = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Computed:
-    """An SQL expression that backfills evaluate, and not the moment the column is added."""
+    """An SQL expression that backfills evaluate, unlike a plain string, which is evaluated when the column is added."""
 
     expression: str
 
 
 def computed(expression: str) -> Computed:
-    """Say that a column is computed by an SQL expression when it is filled, and again when its inputs change."""
+    """Define a column by an SQL expression that a backfill computes, and computes again when its inputs change."""
     return Computed(expression)
 
 
-Definition = str | Computed | Function[..., Any]
+Definition: TypeAlias = str | Computed | AnyFunction
 
 
-def needs_server(columns: Any) -> bool:
-    """Tell whether columns are declared in a way that only Pennon knows, not LanceDB's client."""
+class Alteration(TypedDict, total=False):
+    """An alteration of a column: a new name, type or nullability, or another UDF."""
+
+    path: str
+    rename: str
+    nullable: bool
+    data_type: pa.DataType
+    function: AnyFunction
+
+
+class _Binding(TypedDict):
+    input_columns: list[str]
+    image: str
+    udf: str
+    udf_name: str
+    udf_version: str
+    udf_backend: str
+    auto_backfill: bool
+    manifest: str | None
+    manifest_checksum: str | None
+
+
+def has_definitions(columns: object) -> bool:
+    """Return whether columns are defined by UDFs or ``computed``, which LanceDB's client does not support."""
     if isinstance(columns, Function):
-        raise TypeError("Say which column the function fills: add_columns({'name': function}).")
+        raise TypeError("Name the column that the function computes: add_columns({'name': function}).")
     return isinstance(columns, Mapping) and any(isinstance(value, Computed | Function) for value in columns.values())
 
 
@@ -56,26 +77,18 @@ def column_entries(columns: Mapping[ColumnNames, Definition]) -> list[dict[str, 
     return [_entry(names, definition).to_dict() for names, definition in columns.items()]
 
 
-def names_function(alteration: Mapping[str, Any]) -> bool:
-    """Tell whether an alteration gives a column another function."""
-    return "function" in alteration
-
-
-def alteration_entry(alteration: Mapping[str, Any]) -> dict[str, Any]:
+def alteration_entry(alteration: Mapping[str, object]) -> dict[str, Any]:
     """Return the entry of a request that alters a column."""
-    given = dict(alteration)
-    function = given.pop("function", None)
-    kind: pa.DataType | None = given.pop("data_type", None)
-    unknown = sorted(given.keys() - {"path", "rename", "nullable"})
+    unknown = sorted(alteration.keys() - Alteration.__annotations__.keys())
     if unknown:
-        raise TypeError(
-            f"An alteration has no {unknown[0]!r}; it has a path, rename, nullable, data_type and function."
-        )
-    if kind is not None:
-        given["data_type"] = type_to_json(kind)
-    if function is not None:
-        given["virtual_column"] = AlterVirtualColumnEntry(**_binding(_checked(function)))
-    return AlterColumnsEntry(**given).to_dict()
+        raise TypeError(f"Unknown key {unknown[0]!r} in an alteration; use {', '.join(Alteration.__annotations__)}.")
+    given = cast(Alteration, alteration)
+    entry: dict[str, object] = {name: given[name] for name in ("path", "rename", "nullable") if name in given}
+    if given.get("data_type") is not None:
+        entry["data_type"] = type_to_json(given["data_type"])
+    if given.get("function") is not None:
+        entry["virtual_column"] = AlterVirtualColumnEntry(**_binding(_checked(given["function"])))
+    return AlterColumnsEntry.model_validate(entry).to_dict()
 
 
 def _entry(names: ColumnNames, definition: Definition) -> AddColumnsEntry:
@@ -85,24 +98,22 @@ def _entry(names: ColumnNames, definition: Definition) -> AddColumnsEntry:
         virtual = AddVirtualColumnEntry(outputs=_outputs(columns, definition), **_binding(definition))
         return AddColumnsEntry(name=columns[0], virtual_column=virtual)
     if not isinstance(names, str):
-        raise TypeError(f"The columns {names!r} need a function; an expression fills one column.")
+        raise TypeError(f"The columns {names!r} need a UDF; an SQL expression computes one column.")
     if isinstance(definition, Computed):
         return AddColumnsEntry(name=names, computed=definition.expression)
     if not isinstance(definition, str):
-        raise TypeError(
-            f"The column {names!r} is defined by a function of pennon.udf or by SQL, not by {definition!r}."
-        )
+        raise TypeError(f"The column {names!r} must be defined by a UDF or by SQL, not by {definition!r}.")
     return AddColumnsEntry(name=names, expression=definition)
 
 
-def _outputs(columns: tuple[str, ...], function: Function[..., Any]) -> list[AddVirtualColumnOutputEntry]:
+def _outputs(columns: tuple[str, ...], function: AnyFunction) -> list[AddVirtualColumnOutputEntry]:
     outputs = function.outputs
     if len(columns) != len(outputs):
         if len(outputs) == 1:
-            raise ValueError(f"The function {function.name!r} has 1 output; give it a column.")
+            raise ValueError(f"The function {function.name!r} has 1 output; name one column for it.")
         fields = ", ".join(repr(output.struct_field) for output in outputs)
         raise ValueError(
-            f"The function {function.name!r} has {len(outputs)} outputs; give it a tuple of columns, "
+            f"The function {function.name!r} has {len(outputs)} outputs; name a tuple of columns, "
             f"one for each of {fields}."
         )
     return [
@@ -116,8 +127,8 @@ def _outputs(columns: tuple[str, ...], function: Function[..., Any]) -> list[Add
     ]
 
 
-def _binding(function: Function[..., Any]) -> dict[str, Any]:
-    """Return what ties a column to its function, whether it is new or altered."""
+def _binding(function: AnyFunction) -> _Binding:
+    """Return the fields that bind a column, new or altered, to its function."""
     return {
         "input_columns": list(function.inputs),
         "image": function.options.image or "",
@@ -130,7 +141,7 @@ def _binding(function: Function[..., Any]) -> dict[str, Any]:
     }
 
 
-def _checked(function: Any) -> Function[..., Any]:
+def _checked(function: object) -> AnyFunction:
     if not isinstance(function, Function) or function.kind not in COLUMN_KINDS:
-        raise TypeError(f"The function of a column is made by pennon.udf; {function!r} is not.")
+        raise TypeError(f"The function of a column must be declared with pennon.udf; {function!r} is not.")
     return function

@@ -1,4 +1,4 @@
-"""Objects that stand before others: what they do not do themselves, those do."""
+"""Wrappers that pass every other attribute on to the wrapped object."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 
 class Delegating:
-    """Has every attribute of the object within."""
+    """A wrapper that has every attribute of the wrapped object."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: object) -> None:
         self._inner = inner
 
-    def __getattr__(self, name: str) -> Any:
-        # Asked of an object that is being copied or unpickled, these would never come to an end.
+    def __getattr__(self, name: str) -> Any:  # whatever type the wrapped attribute has
+        # On an object that is being copied or unpickled, looking these up would recurse without end.
         if name == "_inner" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._inner, name)

@@ -1,4 +1,4 @@
-"""Jobs of a server: what they do, how far they are, and how to wait for them."""
+"""Jobs of a server: their state and progress, and waiting for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, cast
 from urllib.parse import quote
 
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
@@ -17,36 +17,66 @@ from pennon.client.transport import new_key
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pennon.client.transport import Transport
+    from pennon.client.transport import JsonObject, Transport
 
 _ACTIVE = {"pending", "running", "committing", "paused"}
-#: The states that LanceDB's client knows, for an answer without the finer one.
+#: LanceDB's names of states, for a response without Pennon's own.
 _STATES = {"in_progress": "running", "canceled": "cancelled"}
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 2.0
-#: Events come for every piece of work; the whole description is asked for no more often than this.
+_FIRST_POLL_SECONDS = 0.2
+_MAX_POLL_SECONDS = 2.0
+#: Events come for every batch of work; the full description is read no more often than this.
 _REFRESH_SECONDS = 0.5
-#: How long whoever follows a job waits for a server that does not answer: one that is started anew carries jobs on.
-_AWAY_SECONDS = 120.0
+#: How long to wait for a server that does not respond: after a restart it continues its jobs.
+_UNREACHABLE_SECONDS = 120.0
+
+
+class JobFailure(TypedDict, total=False):
+    """Why a job failed."""
+
+    phase: str
+    type: str
+    message: str
+    retryable: bool
+
+
+class JobFields(TypedDict, total=False):
+    """What the server says about a job; some only in its full description."""
+
+    job_id: str
+    job_type: str
+    kind: str
+    table: str
+    target: str
+    state: str
+    #: The state in the words of LanceDB's client.
+    job_state: str
+    counters: dict[str, float]
+    result: dict[str, Any] | None
+    failure: JobFailure | None
+    waiting_for: str
+    created_at_millis: int
+    creation_ms: int
+    submitted_by: str
+    spec: dict[str, object]
 
 
 class JobError(Exception):
-    """A job that was waited for did not come to a good end; ``job`` is the job."""
+    """A job ended without success; ``job`` is the job."""
 
     def __init__(self, job: Job, message: str) -> None:
         super().__init__(message)
         self.job = job
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.job, str(self))
 
 
 class JobFailedError(JobError):
-    """The job failed; ``phase``, ``kind`` and ``retryable`` say more."""
+    """The job failed; ``phase``, ``kind`` and ``retryable`` give the details."""
 
     @property
     def phase(self) -> str:
-        """In which phase it failed, e.g. ``preflight`` or ``compute``."""
+        """The phase in which the job failed, such as ``preflight`` or ``compute``."""
         return str((self.job.failure or {}).get("phase", ""))
 
     @property
@@ -56,12 +86,12 @@ class JobFailedError(JobError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same job may succeed when it is tried again."""
+        """Whether the same job may succeed if it is retried."""
         return bool((self.job.failure or {}).get("retryable", False))
 
 
 class JobTimedOutError(JobFailedError):
-    """The job was ended because it took longer than it was given."""
+    """The job exceeded its timeout and was ended by the server."""
 
 
 class JobCancelledError(JobError):
@@ -69,14 +99,14 @@ class JobCancelledError(JobError):
 
 
 class Job:
-    """A job of the server; it goes on whether or not anyone waits for it."""
+    """A job of the server, such as a backfill or a refresh; it runs whether or not a client waits for it."""
 
-    def __init__(self, transport: Transport, job_id: str, known: dict[str, Any] | None = None) -> None:
+    def __init__(self, transport: Transport, job_id: str, fields: JobFields | None = None) -> None:
         self._transport = transport
         self._id = job_id
-        self._known = dict(known or {})
-        #: Lists tell only a part of a job.
-        self._described = self._is_away = False
+        self._fields: JobFields = {**fields} if fields else {}
+        #: Whether the fields are those of the full description; listings have only some.
+        self._is_described = self._is_unreachable = False
         self._last_event = ""
 
     def __repr__(self) -> str:
@@ -85,73 +115,76 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The job's id, by which any connection finds it again."""
+        """The job's id; ``connection.job(id)`` finds the job again."""
         return self._id
 
     @property
     def kind(self) -> str:
-        """What kind of job it is, e.g. ``backfill``."""
-        return str(self._tell("job_type") or self._tell("kind") or "")
+        """The kind of the job, such as ``backfill`` or ``refresh``."""
+        fields = self._any_fields()
+        return str(fields.get("job_type") or fields.get("kind") or "")
 
     @property
     def table(self) -> str:
-        """The table the job works on."""
-        return str(self._tell("table") or "")
+        """The table or view that the job works on."""
+        return str(self._any_fields().get("table") or "")
 
     @property
     def target(self) -> str:
-        """What the job makes: of a backfill, the column."""
-        return str(self._tell("target") or "")
+        """What the job computes: the column of a backfill."""
+        return str(self._any_fields().get("target") or "")
 
     @property
     def state(self) -> str:
-        """The state, as last heard: pending, running, committing, paused, done, failed, cancelled or timed_out."""
-        state = str(self._tell("state") or self._tell("job_state") or "pending").lower()
+        """The last known state: pending, running, committing, paused, done, failed, cancelled or timed_out."""
+        fields = self._any_fields()
+        state = str(fields.get("state") or fields.get("job_state") or "pending").lower()
         return _STATES.get(state, state)
 
     @property
     def finished(self) -> bool:
-        """Whether the job has come to an end, good or bad."""
+        """Whether the job has ended: done, failed, cancelled or timed out."""
         return self.state not in _ACTIVE
 
     @property
     def counters(self) -> dict[str, float]:
         """Rows, fragments, bytes and seconds so far."""
-        return dict(self._describe().get("counters") or {})
+        return dict(self._description().get("counters") or {})
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What came of the job, once it is done."""
-        return self._describe().get("result")
+        """The result of the job, once it is done."""
+        return self._description().get("result")
 
     @property
-    def failure(self) -> dict[str, Any] | None:
-        """Why the job failed: its phase, type and message, and whether to try again."""
-        return self._describe().get("failure")
+    def failure(self) -> JobFailure | None:
+        """Why the job failed: phase, type, message, and whether it is retryable."""
+        return self._description().get("failure")
 
     @property
     def waiting_for(self) -> str:
-        """What a pending job waits for, and who follows it: the server, should it not answer."""
-        if self._is_away:
-            return "the server does not answer"
-        return str(self._tell("waiting_for") or "") if self.state == "pending" else ""
+        """What a pending job waits for; also set while the server does not respond."""
+        if self._is_unreachable:
+            return "the server does not respond"
+        return str(self._any_fields().get("waiting_for") or "") if self.state == "pending" else ""
 
     @property
     def created_at(self) -> datetime | None:
         """When the job was submitted."""
-        millis = self._tell("created_at_millis") or self._tell("creation_ms")
+        fields = self._any_fields()
+        millis = fields.get("created_at_millis") or fields.get("creation_ms")
         return None if millis is None else datetime.fromtimestamp(float(millis) / 1000, UTC)
 
     def refresh(self) -> Job:
-        """Ask the server how the job is now."""
-        self._known = self._transport.ask("/v1/jobs/describe", {"job_id": self.id})
-        self._described, self._is_away = True, False
+        """Read the current state of the job from the server."""
+        self._fields = cast(JobFields, self._transport.read("/v1/jobs/describe", {"job_id": self.id}))
+        self._is_described, self._is_unreachable = True, False
         return self
 
     def wait(self, timeout: float | None = None, progress: bool = True) -> Job:
-        """Wait until the job is done and return it; raise an error if it comes to another end.
+        """Wait until the job is done and return it; raise a JobError if it fails, times out or is cancelled.
 
-        A bar shows how far it is, if someone sees it. Neither an interrupt nor the time running out ends the job.
+        A terminal or notebook shows a progress bar. Neither an interrupt nor the timeout of this call ends the job.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -159,84 +192,90 @@ class Job:
                 for _ in self.follow(deadline):
                     bar.show(self)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"Job {self.id} goes on without you; {self._way_back()}.") from None
+            raise KeyboardInterrupt(f"Job {self.id} continues on the server. {self._reconnect_hint()}") from None
         if not self.finished:
-            waits = f" (waits: {self.waiting_for})" if self.waiting_for else ""
-            raise TimeoutError(f"Job {self.id} is still {self.state} after {timeout:g} s{waits}; {self._way_back()}.")
+            waits = f" (waiting: {self.waiting_for})" if self.waiting_for else ""
+            raise TimeoutError(
+                f"Job {self.id} is still {self.state} after {timeout:g} s{waits}. {self._reconnect_hint()}"
+            )
         if self.state != "done":
             self._raise()
         return self
 
     def follow(self, deadline: float | None = None) -> Iterator[Job]:
-        """Yield the job whenever something has changed, until it has finished or the (monotonic) time has come."""
-        pause = _FIRST_PAUSE
-        # A server that has told of the job may be starting anew; one that never did may have another address.
-        yield from self._reach(deadline) if self._known else [self.refresh()]
-        while not self.finished and _left(deadline) > 0:
-            heard = False
-            for _ in self._listen(deadline):
-                heard = True
+        """Yield the job after each change, until it has ended or the deadline (monotonic time) has passed."""
+        pause = _FIRST_POLL_SECONDS
+        # A server that has described the job may be restarting; one that never did may be the wrong address.
+        yield from self._poll(deadline) if self._fields else [self.refresh()]
+        while not self.finished and _remaining(deadline) > 0:
+            has_events = False
+            for _ in self._follow_events(deadline):
+                has_events = True
                 yield self
-            pause = _FIRST_PAUSE if heard else min(pause * 1.5, _LONGEST_PAUSE)
-            self._rest(min(pause, _left(deadline)))
-            yield from self._reach(deadline)
+            pause = _FIRST_POLL_SECONDS if has_events else min(pause * 1.5, _MAX_POLL_SECONDS)
+            self._sleep(min(pause, _remaining(deadline)))
+            yield from self._poll(deadline)
 
     def cancel(self) -> str:
-        """Cancel the job and return what became of that: cancelled, cancelling, committing, already_done or the like.
+        """Cancel the job and return the outcome: cancelled, cancelling, committing, already_done and so on.
 
         What the job has committed stays; after "cancelling" it commits nothing more.
         """
-        return self._wish("cancel")
+        return self._control("cancel")
 
     def pause(self) -> str:
-        """Let the job rest and return what became of that: paused, pausing, committing or already_paused."""
-        return self._wish("pause")
+        """Pause the job and return the outcome: paused, pausing, committing or already_paused."""
+        return self._control("pause")
 
     def resume(self) -> str:
-        """Let a paused job go on and return what became of that: resumed, still_pausing or not_paused."""
-        return self._wish("resume")
+        """Resume a paused job and return the outcome: resumed, still_pausing or not_paused."""
+        return self._control("resume")
 
     def retry(self, only_failed: bool = False) -> Job:
-        """Have the job done again, or only its failed rows, and return the job that does it."""
-        answer = self._ask_for("retry", {"only_failed": True} if only_failed else {})
-        return submitted(self._transport, answer).refresh()
+        """Submit the job again, or only its failed rows, and return the new job."""
+        response = self._post("retry", {"only_failed": True} if only_failed else {})
+        return job_from_response(self._transport, response).refresh()
 
     def events(self) -> pa.Table:
-        """Return what has happened so far, one row an event."""
+        """Return the events of the job so far, one per row."""
         import pyarrow as pa
 
         pages: list[pa.Table] = []
         while not pages or pages[-1].num_rows:
             body = {"job_id": self.id, **({"after": pages[-1]["seq"][-1].as_py()} if pages else {})}
-            content = self._transport.fetch("/v1/jobs/query_events", body)
+            content = self._transport.read_bytes("/v1/jobs/query_events", body)
             pages.append(pa.ipc.open_stream(content).read_all())
         return pa.concat_tables(pages)
 
-    def _describe(self) -> dict[str, Any]:
-        if not self._described:
+    def _description(self) -> JobFields:
+        if not self._is_described:
             self.refresh()
-        return self._known
+        return self._fields
 
-    def _tell(self, name: str) -> Any:
-        return (self._known or self._describe()).get(name)
+    def _any_fields(self) -> JobFields:
+        """Return the known fields, even if they are only those of a listing."""
+        return self._fields or self._description()
 
-    def _ask_for(self, verb: str, more: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, verb: str, more: JsonObject) -> JsonObject:
         return self._transport.post(f"/v1/jobs/{verb}", {"job_id": self.id, **more}, idempotency_key=new_key())
 
-    def _wish(self, verb: str) -> str:
-        answer = self._ask_for(verb, {})
+    def _control(self, verb: Literal["cancel", "pause", "resume"]) -> str:
+        response = self._post(verb, {})
         self.refresh()
-        return str(answer.get("status") or self.state)
+        return str(response.get("status") or self.state)
 
-    def _listen(self, deadline: float | None) -> Iterator[None]:
-        """Follow the live events and learn from them; nothing comes of a server or proxy that does not offer them."""
+    def _follow_events(self, deadline: float | None) -> Iterator[None]:
+        """Update the job from its live events; yields nothing if a server or proxy does not offer them."""
         refreshed = time.monotonic()
         path = f"/v1/jobs/{quote(self.id, safe='')}/events"
         try:
             for event in self._transport.stream_events(path, after=self._last_event, until=deadline):
                 self._last_event = event.id
-                told = _parse(event.data)
-                self._known |= {name: told[name] for name in ("state", "counters") if told.get(name)}
+                data = _parse(event.data)
+                if state := data.get("state"):
+                    self._fields["state"] = state
+                if counters := data.get("counters"):
+                    self._fields["counters"] = counters
                 if self.finished or time.monotonic() - refreshed > _REFRESH_SECONDS:
                     self.refresh()
                     refreshed = time.monotonic()
@@ -246,23 +285,23 @@ class Job:
         except LanceNamespaceError:
             return
 
-    def _reach(self, deadline: float | None) -> Iterator[Job]:
-        """Ask how the job is, again and again while the server does not answer."""
-        patience = time.monotonic() + _AWAY_SECONDS
+    def _poll(self, deadline: float | None) -> Iterator[Job]:
+        """Read the job's state, and repeat that while the server does not respond."""
+        give_up_at = time.monotonic() + _UNREACHABLE_SECONDS
         while True:
             try:
                 self.refresh()
             except ServiceUnavailableError as error:
-                if time.monotonic() > patience:
-                    told = f"{str(error).rstrip('.')}. Job {self.id} may well go on; {self._way_back()}."
-                    raise ServiceUnavailableError(told) from error
-                self._is_away = True
+                if time.monotonic() > give_up_at:
+                    message = f"{str(error).rstrip('.')}. Job {self.id} may still be running. {self._reconnect_hint()}"
+                    raise ServiceUnavailableError(message) from error
+                self._is_unreachable = True
             yield self
-            if not self._is_away or _left(deadline) <= 0:
+            if not self._is_unreachable or _remaining(deadline) <= 0:
                 return
-            self._rest(min(_LONGEST_PAUSE, _left(deadline)))
+            self._sleep(min(_MAX_POLL_SECONDS, _remaining(deadline)))
 
-    def _rest(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if not self.finished:
             time.sleep(max(0.0, seconds))
 
@@ -271,30 +310,30 @@ class Job:
             raise JobCancelledError(self, f"Job {self.id} was cancelled.")
         failure = self.failure or {}
         phase = f" in the phase {failure['phase']}" if failure.get("phase") else ""
-        why = ": ".join(str(failure[name]) for name in ("type", "message") if failure.get(name))
+        reason = ": ".join(part for part in (failure.get("type"), failure.get("message")) if part)
         kind = JobTimedOutError if self.state == "timed_out" else JobFailedError
         how = "timed out" if self.state == "timed_out" else "failed"
-        raise kind(self, f"Job {self.id} {how}{phase}: {why}" if why else f"Job {self.id} {how}{phase}.")
+        raise kind(self, f"Job {self.id} {how}{phase}: {reason}" if reason else f"Job {self.id} {how}{phase}.")
 
-    def _way_back(self) -> str:
-        return f"pennon.connect({self._transport.url!r}).job({self.id!r}).wait() waits for it again"
+    def _reconnect_hint(self) -> str:
+        return f"To wait for it again: pennon.connect({self._transport.url!r}).job({self.id!r}).wait()"
 
 
-def submitted(transport: Transport, answer: dict[str, Any], **known: str) -> Job:
-    """Return the job that the answer to a submission names, with what is known of it."""
-    job_id = answer.get("job_id")
+def job_from_response(transport: Transport, response: JsonObject, **fields: str) -> Job:
+    """Return the job that the response to a submission names, with the fields that are known of it."""
+    job_id = response.get("job_id")
     if not job_id:
-        raise InternalError("The server took the job but did not say its id; jobs() lists it.")
-    return Job(transport, str(job_id), {"state": "pending", **known})
+        raise InternalError("The server accepted the job but returned no job id; connection.jobs() lists the job.")
+    return Job(transport, str(job_id), cast(JobFields, {"state": "pending", **fields}))
 
 
-def _left(deadline: float | None) -> float:
+def _remaining(deadline: float | None) -> float:
     return float("inf") if deadline is None else deadline - time.monotonic()
 
 
-def _parse(data: str) -> dict[str, Any]:
+def _parse(data: str) -> JobFields:
     try:
-        told = json.loads(data)
+        document = json.loads(data)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return cast(JobFields, document) if isinstance(document, dict) else {}

@@ -1,45 +1,65 @@
-"""Queries of materialized views, built up step by step."""
+"""Queries that define materialized views, built step by step."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
 from pennon.client.manifests import manifest_text
+from pennon.core.sql_names import quote_name
 from pennon.functions import Function
 
 if TYPE_CHECKING:
     from pennon.client.columns import ColumnNames
+    from pennon.client.transport import JsonObject
 
-#: What a column of a view is: an SQL expression over the source, or a function of some of its columns.
-Item = str | Function[..., Any]
+#: Any function of the user's.
+AnyFunction: TypeAlias = Function[..., object]
+#: A column of a view: an SQL expression over the source, or a UDF of some of its columns.
+Item: TypeAlias = str | AnyFunction
+
+
+class OpenTable(Protocol):
+    """A table that is open, for example ``connection.open_table("t")``."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names of its namespaces, and its own."""
+        ...
+
+
+class _FunctionEntry(TypedDict, total=False):
+    udf: str
+    inputs: list[str]
+    outputs: dict[str, str]
+    manifest: str
 
 
 @dataclass(frozen=True)
 class Query:
-    """Rows of one table: some columns, expressions and functions of them, where a condition holds.
+    """A query over one table: columns, SQL expressions and UDFs of its rows, with an optional filter.
 
-    Each step returns another query.
+    Each method returns a new query.
     """
 
     source: str | tuple[str, ...]
     columns: tuple[str, ...] | Mapping[str, str] | None = None
     condition: str | None = None
     version: int | str | None = None
-    most: int | None = None
-    skipped: int | None = None
-    functions: Mapping[ColumnNames, Function[..., Any]] = field(default_factory=dict)
+    max_rows: int | None = None
+    skipped_rows: int | None = None
+    functions: Mapping[ColumnNames, AnyFunction] = field(default_factory=dict)
 
     def select(self, *columns: str | Sequence[str] | Mapping[ColumnNames, Item]) -> Query:
-        """Choose the columns: their names, or ``{"x": "a + b", "y": f}`` with expressions and functions.
+        """Select columns: their names, or ``{"x": "a + b", "y": f}`` with SQL expressions and UDFs.
 
-        A function with several outputs fills as many columns: ``{("width", "height"): size}``.
+        A UDF with several outputs computes as many columns: ``{("width", "height"): size}``.
         """
         names: list[str] = []
         expressions: dict[str, str] = {}
-        functions: dict[ColumnNames, Function[..., Any]] = {}
+        functions: dict[ColumnNames, AnyFunction] = {}
         for given in columns:
             if isinstance(given, Mapping):
                 for name, item in given.items():
@@ -48,74 +68,77 @@ class Query:
                     elif isinstance(item, str) and isinstance(name, str):
                         expressions[name] = item
                     else:
-                        raise TypeError(f"The column {name!r} is an SQL expression or a function, not {item!r}.")
+                        raise TypeError(f"The column {name!r} must be an SQL expression or a UDF, not {item!r}.")
             else:
                 names += [given] if isinstance(given, str) else list(given)
         chosen: tuple[str, ...] | dict[str, str] = tuple(names)
         if expressions:
-            chosen = {**{name: quote(name) for name in names}, **expressions}
+            chosen = {**{name: quote_name(name) for name in names}, **expressions}
         return replace(self, columns=chosen, functions=functions)
 
     def where(self, condition: str) -> Query:
-        """Keep the rows for which an SQL condition holds."""
+        """Keep the rows that match an SQL filter."""
         return replace(self, condition=condition)
 
     def limit(self, rows: int) -> Query:
-        """Keep so many rows; such a view is computed as a whole at every refresh."""
-        return replace(self, most=rows)
+        """Keep the first rows only. A view with a limit is recomputed in full at every refresh."""
+        return replace(self, max_rows=rows)
 
     def offset(self, rows: int) -> Query:
-        """Leave out so many rows; such a view is computed as a whole at every refresh."""
-        return replace(self, skipped=rows)
+        """Skip the first rows. A view with an offset is recomputed in full at every refresh."""
+        return replace(self, skipped_rows=rows)
 
     def at(self, version: int | str) -> Query:
-        """Read the table at a version or a tag, for good."""
+        """Read the table at a fixed version or tag."""
         return replace(self, version=version)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the query as the server reads it."""
-        stated = {
+    def to_json(self) -> JsonObject:
+        """Return the query as JSON, as the server reads it."""
+        document = {
             "source": list(self.source) if isinstance(self.source, tuple) else self.source,
             "version": self.version,
             "columns": list(self.columns) if isinstance(self.columns, tuple) else self.columns,
             "where": self.condition,
-            "limit": self.most,
-            "offset": self.skipped,
-            "functions": [_function(names, function) for names, function in self.functions.items()] or None,
+            "limit": self.max_rows,
+            "offset": self.skipped_rows,
+            "functions": [_function_entry(names, function) for names, function in self.functions.items()] or None,
         }
-        return {key: value for key, value in stated.items() if value is not None}
+        return {key: value for key, value in document.items() if value is not None}
 
 
-def query(source: str | Any) -> Query:
-    """Begin the query of a view: over a table, called ``namespace.table``, or an open one."""
+def query(source: str | OpenTable) -> Query:
+    """Start the query of a materialized view over a table, given as ``"namespace.table"`` or as an open table."""
     return Query(source if isinstance(source, str) else path_of(source))
 
 
-def path_of(table: Any) -> tuple[str, ...]:
-    """Return the names that lead to an open table."""
+def path_of(table: OpenTable) -> tuple[str, ...]:
+    """Return the names of an open table's namespaces, and its own; only the main branch can be a source."""
     path = getattr(table, "path", None)
     if not isinstance(path, tuple):
-        raise TypeError(f"A query reads a table, called by its name or open; {table!r} is neither.")
+        raise TypeError(f"The source of a query must be the name of a table or an open table, not {table!r}.")
     branch = table.current_branch() if hasattr(table, "current_branch") else None
     if branch not in (None, "", "main"):
-        raise ValueError(f"A view reads the main branch of its sources, and {table!r} is on {branch!r}: open main.")
+        raise ValueError(f"A view reads the main branch of a source, but {table!r} is on branch {branch!r}; open main.")
     return path
 
 
 def quote(name: str) -> str:
-    """Return a column as SQL names it, whatever its name is."""
+    """Quote a column name for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
-def _function(names: ColumnNames, function: Function[..., Any]) -> dict[str, Any]:
+def _function_entry(names: ColumnNames, function: AnyFunction) -> _FunctionEntry:
     columns = (names,) if isinstance(names, str) else tuple(names)
     fields = [output.struct_field or "" for output in function.outputs]
     if len(columns) != len(fields):
-        raise ValueError(f"The function {function.name!r} has {len(fields)} outputs, but {len(columns)} columns.")
-    stated = {
+        raise ValueError(
+            f"The function {function.name!r} has {len(fields)} outputs; name as many columns, not {len(columns)}."
+        )
+    entry: _FunctionEntry = {
         "udf": base64.b64encode(function.pack()).decode(),
         "inputs": list(function.inputs),
         "outputs": dict(zip(columns, fields, strict=True)),
-        "manifest": manifest_text(function.options.manifest),
     }
-    return {key: value for key, value in stated.items() if value is not None}
+    if (manifest := manifest_text(function.options.manifest)) is not None:
+        entry["manifest"] = manifest
+    return entry

@@ -1,75 +1,90 @@
-"""What a server tells about columns and views: how far they are computed, and what computing them would take."""
+"""Reports of the server: column state, backfill and refresh plans, and freshness of views."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    from pennon.client.transport import JsonObject
+
+_ERROR_TYPES: dict[str, pa.DataType] = {
+    "job_id": pa.string(),
+    "fragment_id": pa.int64(),
+    "row_offset": pa.int64(),
+    "row_id": pa.int64(),
+    # Views only: the row of the source, or the partition, and the source's version.
+    "source_row_id": pa.int64(),
+    "partition": pa.string(),
+    "source_version": pa.int64(),
+    "column": pa.string(),
+    "function": pa.string(),
+    "function_version": pa.string(),
+    "table_version": pa.int64(),
+    "error_type": pa.string(),
+    "error_message": pa.string(),
+    "attempt": pa.int64(),
+    "created_at": pa.timestamp("ms", "UTC"),
+}
 #: The columns of a table of errors.
-ERRORS = pa.schema(
-    [
-        ("job_id", pa.string()),
-        ("fragment_id", pa.int64()),
-        ("row_offset", pa.int64()),
-        ("row_id", pa.int64()),
-        # Of a view: the row of its source, or the partition, and the source's version.
-        ("source_row_id", pa.int64()),
-        ("partition", pa.string()),
-        ("source_version", pa.int64()),
-        ("column", pa.string()),
-        ("function", pa.string()),
-        ("function_version", pa.string()),
-        ("table_version", pa.int64()),
-        ("error_type", pa.string()),
-        ("error_message", pa.string()),
-        ("attempt", pa.int64()),
-        ("created_at", pa.timestamp("ms", "UTC")),
-    ]
-)
+ERRORS = pa.schema(_ERROR_TYPES)
+
+
+class ViewSource(TypedDict, total=False):
+    """A source table of a view."""
+
+    table: str
+    columns: list[str]
+    version: int | None
+    newest_version: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Report:
-    #: Whatever else the server told.
+    #: Further fields of the server's response.
     more: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, answer: dict[str, Any]) -> Self:
-        """Return the report that an answer holds; what it does not tell keeps its default."""
+    def of(cls, response: JsonObject) -> Self:
+        """Return the report in a response; absent fields keep their defaults."""
         known = {item.name for item in fields(cls)} - {"more"}
-        told = {name: _frozen(value) for name, value in answer.items() if name in known and value is not None}
-        return cls(**told, more={name: value for name, value in answer.items() if name not in known})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in response.items()
+            if name in known and value is not None
+        }
+        return cls(**values, more={name: value for name, value in response.items() if name not in known})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ColumnState(_Report):
-    """How far a column is computed."""
+    """The state of a feature column: how many rows are computed, failed, stale and missing."""
 
     column: str
-    #: Whether the state is known of each row, or only of whole fragments.
+    #: Whether the state is tracked per row, or only per fragment.
     granularity: str = "row"
     rows: int = 0
-    #: Rows with a value of the function as it is now, which may be null.
+    #: Rows with an up-to-date value, which may be null.
     computed: int = 0
-    #: Rows for which the function raised an error.
+    #: Rows for which the UDF raised an error.
     failed: int = 0
-    #: Rows whose inputs or function changed since.
+    #: Rows whose inputs or UDF have changed since they were computed.
     stale: int = 0
     #: Rows that were never computed.
     missing: int = 0
-    #: The table's version that was looked at.
+    #: The version of the table that the state describes.
     version: int = 0
-    #: The function as it is now.
+    #: The current UDF of the column.
     function: str = ""
     function_version: str = ""
-    #: The id of the job that is filling the column.
+    #: The id of the running backfill of the column.
     active_job: str | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether every row has its value."""
+        """Whether every row is computed."""
         return self.computed == self.rows
 
     def __repr__(self) -> str:
@@ -80,7 +95,7 @@ class ColumnState(_Report):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(_Report):
-    """What a backfill would do, without doing it."""
+    """The plan of a backfill: the rows it would compute, and the cost."""
 
     column: str = ""
     version: int = 0
@@ -90,7 +105,7 @@ class Plan(_Report):
     bytes: int = 0
     udf_calls: int = 0
     granularity: str = "row"
-    #: Columns that would be filled first.
+    #: Columns that would be computed first.
     before: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -103,12 +118,12 @@ class Plan(_Report):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RefreshPlan(_Report):
-    """What a refresh would do, without doing it."""
+    """The plan of a refresh: incremental or not, why, and the rows it would change."""
 
     #: no_op, incremental or rebuild.
     mode: str
     reason: str = ""
-    #: Rows of the source that came, changed and went; none where only computing the view would tell.
+    #: Rows of the source that were added, changed and removed; None where only computing the view can tell.
     rows_to_add: int | None = None
     rows_to_update: int | None = None
     rows_to_remove: int | None = None
@@ -127,19 +142,19 @@ class RefreshPlan(_Report):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Freshness(_Report):
-    """How fresh a view is."""
+    """The freshness of a materialized view."""
 
     name: str
     #: empty, fresh, stale or failed.
     state: str
     reason: str | None = None
-    #: Whether a refresh follows the changes, and if not, why.
+    #: Whether a refresh is incremental, and if not, why.
     incremental: bool = True
     rebuild_reason: str | None = None
-    #: The tables it reads, each with the version it holds and the newest there is.
-    sources: tuple[dict[str, Any], ...] = ()
+    #: The source tables, each with the version the view holds and the newest version.
+    sources: tuple[ViewSource, ...] = ()
     refreshed_at_millis: int | None = None
-    #: The id of the job that is refreshing it, or that failed to.
+    #: The id of the running refresh, and of the last one if it failed.
     active_job: str | None = None
     failed_job: str | None = None
 
@@ -152,11 +167,7 @@ class Freshness(_Report):
         return f"<{self.name}: {self.state}{f', {self.reason}' if self.reason else ''}>"
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def errors_table(records: list[dict[str, Any]]) -> pa.Table:
-    """Return records of errors as an Arrow table."""
-    rows = [{**record, "created_at": record.get("created_at_millis")} for record in records]
+def errors_table(records: list[JsonObject]) -> pa.Table:
+    """Return error records as an Arrow table."""
+    rows: list[JsonObject] = [{**record, "created_at": record.get("created_at_millis")} for record in records]
     return pa.Table.from_pylist(rows, ERRORS)

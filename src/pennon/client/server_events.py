@@ -1,4 +1,4 @@
-"""Server-sent events: the live part of an answer, told apart as its bytes arrive."""
+"""Server-sent events, parsed as their bytes arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """An event of a stream: its kind, its text, and the id after which a broken stream goes on."""
+    """An event of a stream: its kind, its data, and the id from which a broken stream can be resumed."""
 
     kind: str
     data: str
@@ -19,7 +19,7 @@ class ServerEvent:
 
 
 class EventParser:
-    """Reads an event stream in pieces of any size, as the HTML standard describes it."""
+    """Parses an event stream, given in chunks of any size, as the HTML standard defines it."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -28,19 +28,19 @@ class EventParser:
         self._data: list[str] = []
         self._id = ""
 
-    def feed(self, piece: bytes) -> list[ServerEvent]:
-        """Take in a piece of the stream and return the events that it completes."""
-        found = (self._take(line) for line in self._lines(piece))
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Parse a chunk of the stream and return the events that it completes."""
+        found = (self._take(line) for line in self._lines(chunk))
         return [event for event in found if event is not None]
 
-    def _lines(self, piece: bytes) -> list[str]:
-        text = self._rest + piece
+    def _lines(self, chunk: bytes) -> list[str]:
+        text = self._rest + chunk
         if not self._started:
             if _BOM.startswith(text[:3]) and len(text) < len(_BOM):
                 self._rest = text
                 return []
             text, self._started = text.removeprefix(_BOM), True
-        # A carriage return at the very end may be the first half of a line's end.
+        # A carriage return at the end may be the first half of CRLF.
         kept = b"\r" if text.endswith(b"\r") else b""
         *lines, rest = _LINE_END.split(text.removesuffix(kept) if kept else text)
         self._rest = rest + kept

@@ -1,37 +1,37 @@
-"""Making, opening and listing the materialized views of a server."""
+"""Creating, opening and listing the materialized views of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Unpack
 
 from pennon.client.delegation import Delegating
-from pennon.client.job import submitted
-from pennon.client.queries import Query, query
-from pennon.client.transport import new_key
+from pennon.client.job import job_from_response
+from pennon.client.queries import AnyFunction, Item, Query, query
+from pennon.client.transport import new_key, object_path
 from pennon.client.view import View, view_route
-from pennon.client.view_requests import ViewOptions, expansion_body, option_body, query_body
+from pennon.client.view_requests import Source, ViewOptions, function_body, option_body, query_body
 
 if TYPE_CHECKING:
-    from pennon.client.transport import Transport
+    from lancedb.remote.db import RemoteDBConnection
 
-#: What a view reads: a table by its name or open, a query, or a query as JSON.
-Readable = Query | Mapping[str, Any] | str | Any
+    from pennon.client.columns import ColumnNames
+    from pennon.client.transport import JsonObject, Transport
 
 
 class ViewConnection(Delegating):
-    """The part of a connection that is about views."""
+    """The methods of a connection for materialized views."""
 
+    _inner: RemoteDBConnection
     _transport: Transport
 
     def create_materialized_view(
         self,
         name: str,
-        query: Readable | None = None,
+        query: Source | None = None,
         *,
         sql: str | None = None,
-        select: Sequence[str] | Mapping[Any, Any] | None = None,
+        select: Sequence[str] | Mapping[ColumnNames, Item] | None = None,
         where: str | None = None,
         limit: int | None = None,
         with_no_data: bool = False,
@@ -39,28 +39,28 @@ class ViewConnection(Delegating):
         progress: bool = True,
         **options: Unpack[ViewOptions],
     ) -> View:
-        """Create a view, fill it, and return it.
+        """Create a materialized view of a query, compute it, and return it.
 
         Args:
-            name: The view's name.
-            query: What it shows: ``pennon.query("ns.table").select(...).where(...)``, its JSON, a table, or SQL.
-            sql: Or a SELECT in Spark's SQL, over any tables of the catalog.
-            select: Of a table, the columns, as ``Query.select`` takes them.
-            where: Of a table, the rows.
-            limit: Of a table, how many rows.
+            name: The name of the view.
+            query: The query: ``pennon.query("ns.table").select(...).where(...)``, its JSON, a table, or SQL.
+            sql: Alternatively, a SELECT in Spark SQL over any tables of the catalog.
+            select: For a table, its columns, as in ``Query.select``.
+            where: For a table, an SQL filter.
+            limit: For a table, the most rows.
             with_no_data: Leave the view empty until its first refresh.
-            namespace_path: Where the view is.
-            progress: Whether to show a bar while it is filled.
+            namespace_path: The namespace of the view.
+            progress: Whether to show a progress bar.
             options: ``auto_refresh``, ``schedule`` and ``on_schema_change``.
         """
-        asked = _narrowed(query, select, where, limit)
-        return self._create_view(name, namespace_path, query_body(asked, sql), with_no_data, progress, options)
+        source = _narrow(query, select, where, limit)
+        return self._create_view(name, namespace_path, query_body(source, sql), with_no_data, progress, options)
 
     def create_chunk_view(
         self,
         name: str,
-        source: Readable,
-        chunker: Any,
+        source: Source,
+        chunker: AnyFunction,
         *,
         columns: Sequence[str] | None = None,
         with_no_data: bool = False,
@@ -68,26 +68,26 @@ class ViewConnection(Delegating):
         progress: bool = True,
         **options: Unpack[ViewOptions],
     ) -> View:
-        """Create a view whose rows a function makes of each row of its source, fill it, and return it.
+        """Create a materialized view with the rows that a chunker makes of each source row, compute it, and return it.
 
         Args:
-            name: The view's name.
-            source: The rows: a table, or a query.
-            chunker: The function, made by ``pennon.chunker``.
-            columns: The columns that children have from their parent; by default all of the source.
+            name: The name of the view.
+            source: The source: a table, or a query.
+            chunker: A function declared with ``pennon.chunker``.
+            columns: The source columns that are copied to the rows of the view; by default all.
             with_no_data: Leave the view empty until its first refresh.
-            namespace_path: Where the view is.
-            progress: Whether to show a bar while it is filled.
+            namespace_path: The namespace of the view.
+            progress: Whether to show a progress bar.
             options: ``auto_refresh``, ``schedule`` and ``on_schema_change``.
         """
-        body = expansion_body("chunker", source, chunker, columns)
+        body = function_body("chunker", source, chunker, columns)
         return self._create_view(name, namespace_path, body, with_no_data, progress, options)
 
     def create_udtf_view(
         self,
         name: str,
-        source: Readable,
-        udtf: Any,
+        source: Source,
+        udtf: AnyFunction,
         *,
         columns: Sequence[str] | None = None,
         partition_by: str | None = None,
@@ -97,63 +97,70 @@ class ViewConnection(Delegating):
         progress: bool = True,
         **options: Unpack[ViewOptions],
     ) -> View:
-        """Create a view whose rows a function makes of all rows of its source, fill it, and return it.
+        """Create a materialized view with the rows that a UDTF makes of its source, compute it, and return it.
 
         Args:
-            name: The view's name.
-            source: The rows: a table, or a query.
-            udtf: The function, made by ``pennon.udtf``.
-            columns: The columns of the source that the query has; by default all.
-            partition_by: A column; the rows of each of its values are given to a call of their own.
-            partition_by_indexed_column: A column with an IVF index; the rows of each of its partitions are.
+            name: The name of the view.
+            source: The source: a table, or a query.
+            udtf: A function declared with ``pennon.udtf``.
+            columns: The source columns that the UDTF reads; by default all.
+            partition_by: A column; the UDTF is called once for each of its values, with the rows of that value.
+            partition_by_indexed_column: A column with an IVF index; the UDTF is called once for each partition of the
+                index.
             with_no_data: Leave the view empty until its first refresh.
-            namespace_path: Where the view is.
-            progress: Whether to show a bar while it is filled.
+            namespace_path: The namespace of the view.
+            progress: Whether to show a progress bar.
             options: ``auto_refresh``, ``schedule`` and ``on_schema_change``.
         """
         partitions = {"partition_by": partition_by, "partition_by_indexed_column": partition_by_indexed_column}
-        body = expansion_body("udtf", source, udtf, columns, **partitions)
+        body = function_body("udtf", source, udtf, columns, **partitions)
         return self._create_view(name, namespace_path, body, with_no_data, progress, options)
 
     def open_view(self, name: str, *, namespace_path: Sequence[str] | None = None) -> View:
-        """Open a view; raises an error for a table that is none."""
+        """Open a materialized view; raise an error if the table is not one."""
         path = list(namespace_path or [])
-        self._transport.ask(view_route((*path, name), "describe"))
+        self._transport.read(view_route((*path, name), "describe"))
         return View(self._inner.open_table(name, namespace_path=path), self._transport, path)
 
     open_materialized_view = open_view
 
     def list_materialized_views(self, namespace_path: Sequence[str] | None = None) -> list[str]:
-        """Return the names of the views of a namespace."""
-        namespace = quote("$".join(namespace_path or []) or "$", safe="$")
-        return self._transport.get_all(f"/v1/namespace/{namespace}/materialized_view/list", "views")
+        """Return the names of the materialized views in a namespace."""
+        return self._transport.get_all(
+            object_path("namespace", namespace_path or [], "materialized_view/list"), "views"
+        )
 
     def _create_view(
         self,
         name: str,
         namespace_path: Sequence[str] | None,
-        body: dict[str, Any],
+        body: JsonObject,
         with_no_data: bool,
         progress: bool,
         options: ViewOptions,
     ) -> View:
         path = list(namespace_path or [])
-        whole = {**body, **option_body(options), "with_no_data": with_no_data}
-        answer = self._transport.post(view_route((*path, name), "create"), whole, idempotency_key=new_key())
+        body = {**body, **option_body(options), "with_no_data": with_no_data}
+        response = self._transport.post(view_route((*path, name), "create"), body, idempotency_key=new_key())
         view = View(self._inner.open_table(name, namespace_path=path), self._transport, path)
         if not with_no_data:
-            job = submitted(self._transport, answer, job_type="refresh", table="$".join((*path, name)))
-            view.arrived(job, progress=progress)
+            job = job_from_response(self._transport, response, job_type="refresh", table="$".join((*path, name)))
+            view.wait_for(job, progress=progress)
         return view
 
 
-def _narrowed(asked: Any, select: Any, where: str | None, limit: int | None) -> Any:
-    """Return what is read with what was said beside it, as LanceDB's client says it."""
+def _narrow(
+    source: Source | None,
+    select: Sequence[str] | Mapping[ColumnNames, Item] | None,
+    where: str | None,
+    limit: int | None,
+) -> Source | None:
+    """Return a table with the columns, filter and limit that LanceDB's client passes beside it."""
     if select is None and where is None and limit is None:
-        return asked
-    if asked is None or isinstance(asked, Query | Mapping):
-        raise TypeError("select, where and limit go with a table; a query says them itself.")
-    narrowed = query(asked)
+        return source
+    if source is None or isinstance(source, Query | Mapping):
+        raise TypeError("select, where and limit can only be combined with a table; a query has its own.")
+    narrowed = query(source)
     if select is not None:
         narrowed = narrowed.select(select)
     if where is not None:

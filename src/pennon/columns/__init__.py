@@ -1,1 +1,1 @@
-"""Feature columns: how a schema declares them, the state of their rows, and what a backfill has to compute."""
+"""Feature columns: their declarations in a schema, the states of their rows, and the planning of backfills."""

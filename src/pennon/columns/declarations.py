@@ -1,6 +1,6 @@
-"""What a table remembers of a column that a function or an expression fills: stored here, run by a worker later.
+"""Declarations of feature columns: the metadata and the stored function that a worker runs later.
 
-The bytes of a function are stored as they come and never loaded by the server.
+The server stores the bytes of a function and never loads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from lance_namespace.errors import InvalidInputError
 
@@ -20,56 +20,65 @@ from pennon.tables.field_metadata import COMPUTED_INPUTS_KEY, COMPUTED_KEY, IDEN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_namespace_urllib3_client.models import AddVirtualColumnEntry, AlterVirtualColumnEntry
+
     from pennon.storage.file_io import FileIO
+
+    VirtualColumn: TypeAlias = AddVirtualColumnEntry | AlterVirtualColumnEntry
 
 _FUNCTIONS = "_udfs"
 _REFERENCE = re.compile(rf"{_FUNCTIONS}/[0-9a-f]{{64}}")
 
 
-def store_function(folder: FileIO, column: Any) -> str | None:
-    """Keep a function's bytes in the table's folder, by their digest, and return their name there."""
+def store_function(folder: FileIO, column: VirtualColumn) -> str | None:
+    """Store a function's bytes in the table's folder, named by their digest, and return the name."""
     check_manifest_checksum(column.manifest, column.manifest_checksum)
     if column.udf is None:
         return None
     try:
         content = base64.b64decode(column.udf, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidInputError("The function ('udf') is not base64.") from None
+        raise InvalidInputError("The function ('udf') is not valid base64.") from None
     name = function_reference(content)
     folder.put_if_absent(name, content)
     return name
 
 
 def function_reference(content: bytes) -> str:
-    """Return the name of a function's bytes in the folder of the table that keeps them."""
+    """Return the name of a function's bytes in the table's folder."""
     return f"{_FUNCTIONS}/{hashlib.sha256(content).hexdigest()}"
 
 
 def check_manifest_checksum(manifest: str | None, checksum: str | None) -> None:
-    """Refuse a manifest that is not the one its checksum was made of."""
+    """Reject a manifest that does not match its checksum."""
     if manifest is None or checksum is None:
         return
     actual = hashlib.sha256(manifest.encode()).hexdigest()
     if actual != checksum.lower():
-        raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest, which is {actual}.")
+        raise InvalidInputError(f"manifest_checksum is not the sha256 of the manifest: it must be {actual}.")
 
 
 def read_function(folder: FileIO, reference: str) -> bytes:
-    """Return a function's bytes; the name comes from metadata that clients may change, so it is not trusted."""
+    """Return a function's bytes; checks the name, which comes from metadata that clients can change."""
     if not _REFERENCE.fullmatch(reference):
-        raise InvalidInputError("The column's metadata names no function of this table ('virtual_column.udf').")
+        raise InvalidInputError(
+            f"The column's metadata 'virtual_column.udf' is {reference[:100]!r}, which is no function of this table. "
+            "Set the function with alter_columns."
+        )
     try:
         content = folder.read(reference)
     except FileNotFoundError:
-        raise InvalidInputError("The function of the column is gone; give it one with alter_columns.") from None
+        raise InvalidInputError(
+            "The stored function of the column was not found; set it again with alter_columns."
+        ) from None
     if hashlib.sha256(content).hexdigest() != reference.rpartition("/")[2]:
-        raise InvalidInputError("The stored function of the column was changed; give it one with alter_columns.")
+        raise InvalidInputError("The stored function of the column was modified; set it again with alter_columns.")
     return content
 
 
-def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
-    """Return the field metadata that ties a column to its function."""
-    stated = {
+def binding_metadata(column: VirtualColumn, reference: str | None) -> dict[str, str]:
+    """Return the field metadata that binds a column to its function."""
+    declared = {
         "virtual_column.udf": reference,
         "virtual_column.udf_name": column.udf_name,
         "virtual_column.udf_version": column.udf_version,
@@ -81,12 +90,12 @@ def binding_metadata(column: Any, reference: str | None) -> dict[str, str]:
         "virtual_column.manifest_checksum": column.manifest_checksum,
     }
     user = getattr(column, "field_metadata", None) or {}
-    known = {key: value for key, value in stated.items() if value is not None}
-    return {**user, "virtual_column": "true", **known, **identity_metadata()}
+    given = {key: value for key, value in declared.items() if value is not None}
+    return {**user, "virtual_column": "true", **given, **identity_metadata()}
 
 
 def read_inputs(metadata: dict[str, str], key: str = INPUTS_KEY) -> list[str] | None:
-    """Return the inputs that a column's metadata names; clients may change it, so that it may name none."""
+    """Return the inputs in a column's metadata; None if they are missing or invalid, since clients can change it."""
     try:
         inputs = json.loads(metadata.get(key) or "null")
     except (ValueError, RecursionError):
@@ -95,14 +104,14 @@ def read_inputs(metadata: dict[str, str], key: str = INPUTS_KEY) -> list[str] | 
 
 
 def identity_metadata() -> dict[str, str]:
-    """Return what tells a column from all others that ever were."""
+    """Return metadata with a new, unique id for a column."""
     return {IDENTITY_KEY: new_id()}
 
 
 def computed_metadata(expression: str, inputs: Sequence[str]) -> dict[str, str]:
-    """Return the field metadata that ties a column to the SQL expression that fills it.
+    """Return the field metadata that binds a column to its SQL expression.
 
-    LanceDB's client writes to a table only if it finds the kind of every computed column.
+    LanceDB's client writes to a table only if every computed column has a kind.
     """
     declared = {"computed_column": "true", KIND_KEY: "sql", COMPUTED_KEY: expression}
     return {**declared, COMPUTED_INPUTS_KEY: json.dumps(list(inputs)), **identity_metadata()}

@@ -1,44 +1,48 @@
-"""Feature columns that are computed from other feature columns: which have to be filled first."""
+"""Dependencies between feature columns: inputs that must be computed first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
 
 from pennon.columns.feature_columns import FeatureColumn, feature_inputs, find_feature_column
 
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
 
 @dataclass(frozen=True)
-class Unfilled:
-    """A column with rows that are missing or stale, and one that is computed from it."""
+class IncompleteColumn:
+    """A column with missing or stale rows, and a column that is computed from it."""
 
     name: str
     rows: int
     needed_by: str
 
 
-def columns_filled(dataset: Any, paths: Sequence[str]) -> list[str]:
-    """Return all columns that are filled together with some."""
-    filled = {output.path for path in paths for output in find_feature_column(dataset, path).outputs}
-    return sorted(filled)
+def columns_computed_together(dataset: LanceDataset, paths: Sequence[str]) -> list[str]:
+    """Return the columns at some paths and those that the same function calls compute."""
+    return sorted({output.path for path in paths for output in find_feature_column(dataset, path).outputs})
 
 
-def unfilled_before(dataset: Any, column: FeatureColumn, count: Callable[[FeatureColumn], int]) -> list[Unfilled]:
-    """Return the columns that have to be filled before one, in that order; ``count`` tells how many rows they lack."""
-    found: dict[str, Unfilled] = {}
+def find_incomplete_inputs(
+    dataset: LanceDataset, column: FeatureColumn, count: Callable[[FeatureColumn], int]
+) -> list[IncompleteColumn]:
+    """Return the columns to compute before a column, in that order; ``count`` returns a column's incomplete rows."""
+    found: dict[str, IncompleteColumn] = {}
 
-    def visit(current: FeatureColumn, on_the_way: tuple[str, ...]) -> None:
+    def visit(current: FeatureColumn, visited: tuple[str, ...]) -> None:
         for name in feature_inputs(dataset, current):
-            if name in on_the_way:
-                raise InvalidInputError(f"The columns {' -> '.join((*on_the_way, name))} depend on each other.")
+            if name in visited:
+                raise InvalidInputError(f"The columns {' -> '.join((*visited, name))} depend on each other in a cycle.")
             upstream = find_feature_column(dataset, name)
-            visit(upstream, (*on_the_way, name))
+            visit(upstream, (*visited, name))
             rows = count(upstream)
             if rows and name not in found:
-                found[name] = Unfilled(name, rows, current.path)
+                found[name] = IncompleteColumn(name, rows, current.path)
 
     visit(column, (column.path,))
     return list(found.values())

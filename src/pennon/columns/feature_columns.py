@@ -1,4 +1,4 @@
-"""Columns that a function or an expression fills, as the schema of a table describes them."""
+"""Feature columns, computed by a function or an SQL expression, as a table's schema declares them."""
 
 from __future__ import annotations
 
@@ -6,58 +6,63 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
 from pennon.columns.declarations import read_inputs
 from pennon.tables.arrow_json import text_map
-from pennon.tables.field_files import lance_field, leaves_of
+from pennon.tables.field_files import field_ids_of, lance_field
 from pennon.tables.field_metadata import COMPUTED_KEY, IDENTITY_KEY, STRUCT_FIELD_KEY
 from pennon.tables.field_paths import find_field, join_path, plain_path, split_path
 
-#: Comments and texts, which name nothing, quoted names, and words.
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from pennon.core.arrow_typing import AnyField
+
+#: Comments and strings, which contain no names; quoted names; words.
 _WORD = re.compile(r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*+'|"(?:[^"]|"")*+"|`([^`]+)`|([^\W\d]\w*)""", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Output:
-    """A column that a function fills."""
+    """A column that a function computes."""
 
     path: str
-    #: Tells the column from others, also from one that was dropped: Lance gives the numbers of fields again.
+    #: Identifies the column, also against dropped ones: Lance reuses field ids.
     key: str
     data_type: pa.DataType
-    #: The field of the function's result that goes there; empty when the result itself does.
+    #: The field of the function's result for this column; empty for the whole result.
     struct_field: str
-    #: The ids under which files hold its values.
-    leaves: frozenset[int]
+    #: The field ids of its values in data files.
+    field_ids: frozenset[int]
 
     @property
     def root(self) -> str:
-        """The top-level column that holds it, which is what a file replaces."""
+        """The top-level column that contains it, which a file replaces as a whole."""
         return split_path(self.path)[0]
 
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A column with what fills it, and the others that the same call of its function fills."""
+    """A column with its function or expression, and all columns that the same function call computes."""
 
     path: str
     outputs: tuple[Output, ...]
     inputs: tuple[str, ...]
-    #: The ids under which files hold the inputs.
-    input_leaves: frozenset[int]
-    #: Tells one function from another: values of another digest are stale.
+    #: The field ids of the inputs in data files.
+    input_field_ids: frozenset[int]
+    #: Identifies the function: values of another digest are outdated.
     digest: str
     name: str
     version: str
-    #: Where the table's folder keeps the function; none for an expression.
+    #: The name of the function in the table's folder; None for an expression.
     reference: str | None = None
     expression: str | None = None
     manifest: str | None = None
-    #: Of which image executors are to be, where they are containers.
+    #: The container image of executors.
     image: str | None = None
     auto_backfill: bool = False
 
@@ -68,12 +73,12 @@ class FeatureColumn:
 
     @property
     def first(self) -> str:
-        """The first of the columns that a call fills: what rows fail of is recorded for it, and holds for all."""
+        """The first column that a call computes: errors of rows are recorded for it and apply to all."""
         return self.outputs[0].path
 
 
-def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
-    """Return what fills a column; raises the error that tells why nothing does."""
+def find_feature_column(dataset: LanceDataset, path: str) -> FeatureColumn:
+    """Return the feature column at a path; raises ``InvalidInputError`` if it is a plain or incomplete column."""
     schema: pa.Schema = dataset.schema
     metadata = text_map(find_field(schema, path).metadata)
     path = plain_path(path)
@@ -81,20 +86,20 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
         return _computed(dataset, path, metadata.get(COMPUTED_KEY))
     if metadata.get("virtual_column") != "true":
         raise InvalidInputError(
-            f"Nothing fills the column {path!r}: it was added without a function (virtual_column) or an expression "
-            "(computed)."
+            f"The column {path!r} is no feature column: it was added without a function (virtual_column) or an "
+            "expression (computed)."
         )
     reference = metadata.get("virtual_column.udf")
     if reference is None:
-        raise InvalidInputError(f"The column {path!r} was added without its function ('udf').")
+        raise InvalidInputError(f"The column {path!r} has no function ('udf'); set one with alter_columns.")
     inputs = read_inputs(metadata)
     if inputs is None:
-        raise InvalidInputError(f"The function of {path!r} does not say its input_columns.")
+        raise InvalidInputError(f"The function of {path!r} has no input_columns; set them with alter_columns.")
     return FeatureColumn(
         path=path,
         outputs=sibling_outputs(dataset, path, metadata),
         inputs=tuple(inputs),
-        input_leaves=_leaves_of_all(dataset, inputs, path),
+        input_field_ids=_field_ids_of_all(dataset, inputs, path),
         digest=metadata.get("virtual_column.udf_version") or reference,
         name=metadata.get("virtual_column.udf_name") or path,
         version=metadata.get("virtual_column.udf_version") or "",
@@ -106,25 +111,25 @@ def find_feature_column(dataset: Any, path: str) -> FeatureColumn:
 
 
 def feature_columns(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns that something fills, also of those inside of others."""
+    """Return the paths of all feature columns, including nested ones."""
     return [path for path, field in _walk(schema, ()) if _is_feature(field)]
 
 
-def _walk(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.Field]]:
+def _walk(fields: Iterable[AnyField], parents: tuple[str, ...]) -> Iterator[tuple[str, AnyField]]:
     for field in fields:
-        names = (*above, field.name)
+        names = (*parents, field.name)
         yield join_path(names), field
         if pa.types.is_struct(field.type):
             yield from _walk(field.type, names)
 
 
-def _is_feature(field: pa.Field) -> bool:
+def _is_feature(field: AnyField) -> bool:
     metadata = text_map(field.metadata)
     return "true" in (metadata.get("virtual_column"), metadata.get("computed_column"))
 
 
-def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
-    """Return the feature columns that a column is computed from: inputs, or parts of inputs, or what these are in."""
+def feature_inputs(dataset: LanceDataset, column: FeatureColumn) -> list[str]:
+    """Return the feature columns that a column is computed from: its inputs, their parts, and their parents."""
     own = {output.path for output in column.outputs}
     inputs = [split_path(path) for path in column.inputs]
 
@@ -136,20 +141,20 @@ def feature_inputs(dataset: Any, column: FeatureColumn) -> list[str]:
 
 
 def expression_inputs(schema: pa.Schema, expression: str) -> tuple[str, ...]:
-    """Return the columns that an expression names; Lance finds a column in whatever case it is written."""
+    """Return the columns that an expression names, in any case: Lance's column names are case-insensitive."""
     words = {(quoted or plain).lower() for quoted, plain in _WORD.findall(expression)}
     return tuple(name for name in schema.names if name.lower() in words)
 
 
-def _computed(dataset: Any, path: str, expression: str | None) -> FeatureColumn:
+def _computed(dataset: LanceDataset, path: str, expression: str | None) -> FeatureColumn:
     if expression is None:
-        raise InvalidInputError(f"The column {path!r} does not say its expression ('{COMPUTED_KEY}').")
+        raise InvalidInputError(f"The column {path!r} has no expression in its metadata ('{COMPUTED_KEY}').")
     inputs = expression_inputs(dataset.schema, expression)
     return FeatureColumn(
         path=path,
         outputs=(_output(dataset, path, ""),),
         inputs=inputs,
-        input_leaves=_leaves_of_all(dataset, inputs, path),
+        input_field_ids=_field_ids_of_all(dataset, inputs, path),
         digest=hashlib.sha256(expression.encode()).hexdigest(),
         name=expression,
         version="",
@@ -157,8 +162,8 @@ def _computed(dataset: Any, path: str, expression: str | None) -> FeatureColumn:
     )
 
 
-def sibling_outputs(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
-    """Return the columns that one call fills: those of the same function that each take a field of its result."""
+def sibling_outputs(dataset: LanceDataset, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
+    """Return the columns that one function call computes, each from one field of the result."""
     own = metadata.get(STRUCT_FIELD_KEY, "")
     if not own:
         return (_output(dataset, path, ""),)
@@ -176,18 +181,18 @@ def sibling_outputs(dataset: Any, path: str, metadata: dict[str, str]) -> tuple[
     return tuple(found)
 
 
-def _output(dataset: Any, path: str, struct_field: str) -> Output:
+def _output(dataset: LanceDataset, path: str, struct_field: str) -> Output:
     field, known = lance_field(dataset, path), find_field(dataset.schema, path)
     identity = text_map(known.metadata).get(IDENTITY_KEY)
     key = f"{identity}-{field.id()}" if identity and identity.isalnum() else str(field.id())
-    return Output(path, key, known.type, struct_field, frozenset(leaves_of(field)))
+    return Output(path, key, known.type, struct_field, frozenset(field_ids_of(field)))
 
 
-def _leaves_of_all(dataset: Any, inputs: Any, column: str) -> frozenset[int]:
-    leaves: set[int] = set()
+def _field_ids_of_all(dataset: LanceDataset, inputs: Iterable[str], column: str) -> frozenset[int]:
+    field_ids: set[int] = set()
     for path in inputs:
         try:
-            leaves |= leaves_of(lance_field(dataset, path))
+            field_ids |= field_ids_of(lance_field(dataset, path))
         except TableColumnNotFoundError as error:
-            raise TableColumnNotFoundError(f"{error} The function of {column!r} takes it as an input.") from None
-    return frozenset(leaves)
+            raise TableColumnNotFoundError(f"{error} It is an input of the function of {column!r}.") from None
+    return frozenset(field_ids)

@@ -1,53 +1,52 @@
-"""What commits that wrote columns in place mean for the recorded state of a feature column."""
+"""Effects of commits that wrote columns in place on the recorded states of a feature column."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pennon.columns.state import FragmentFill
+    from pennon.columns.row_states import RowStates
     from pennon.commits.column_writes import ColumnWrite
 
 
-def after_writes(
-    fills: list[tuple[int, FragmentFill]], writes: list[ColumnWrite], leaves: frozenset[int]
-) -> list[tuple[int, FragmentFill]]:
-    """Return what is known of fragments after commits that wrote columns in place, marked by Lance or not.
+def apply_column_writes(
+    states: list[tuple[int, RowStates]], writes: list[ColumnWrite], field_ids: frozenset[int]
+) -> list[tuple[int, RowStates]]:
+    """Return the states of fragments after commits that wrote columns in place, whether Lance marked the rows or not.
 
     Args:
-        fills: What is known of a column, by the fragments it is known of.
+        states: The recorded states of a column, with their fragment ids.
         writes: The commits, oldest first.
-        leaves: The ids of the fields of the column and of its inputs.
+        field_ids: The field ids of the column and of its inputs.
     """
-    known = {fragment_id for fragment_id, _ in fills}
+    recorded = {fragment_id for fragment_id, _ in states}
     restored = 0
-    found = fills
     for write in writes:
         if not write.fields:
             restored = write.version
-        touched = {fragment_id for fragment_id, fields in write.fields.items() if leaves & fields}
-        # Rows may have moved to a fragment of which nothing is known, and been written there.
-        is_anywhere = write.anything or not touched <= known
-        found = [
+        touched = {fragment_id for fragment_id, fields in write.fields.items() if field_ids & fields}
+        # Rows may have moved to a fragment without a record, and been written there.
+        is_anywhere = write.is_unknown or not touched <= recorded
+        states = [
             (
                 fragment_id,
-                fill.stale_before(write.version)
+                row_states.stale_before(write.version)
                 if is_anywhere or fragment_id in touched
-                else _after_mark(fill, fragment_id, write, restored),
+                else _after_mark(row_states, fragment_id, write, restored),
             )
-            for fragment_id, fill in found
+            for fragment_id, row_states in states
         ]
-    return found
+    return states
 
 
-def _after_mark(fill: FragmentFill, fragment_id: int, write: ColumnWrite, restored: int) -> FragmentFill:
-    """Return a fill after a commit that marked its rows for the sake of another column.
+def _after_mark(row_states: RowStates, fragment_id: int, write: ColumnWrite, restored: int) -> RowStates:
+    """Return the states after a commit that marked rows as written because of another column.
 
-    It holds for them if they all still were in the fragment: one that was updated has left it, and counts as deleted
-    there. After a restore, the number of deleted rows does not tell that.
+    They are valid if all rows were still in the fragment: an updated row has left it and counts as deleted there.
+    After a restore, the number of deleted rows does not show that.
     """
     if not write.marks_rows or fragment_id not in write.fields:
-        return fill
-    if any(segment.valid_at < restored for segment in fill.segments):
-        return fill
-    return fill.confirmed_at(write.version) if write.deleted[fragment_id] == fill.deleted else fill
+        return row_states
+    if any(segment.valid_at < restored for segment in row_states.segments):
+        return row_states
+    return row_states.confirmed_at(write.version) if write.deleted[fragment_id] == row_states.deleted else row_states

@@ -1,8 +1,8 @@
-"""The commit authority: of all who want to write a version, exactly one does.
+"""The commit authority: exactly one of several racing commits of a version wins.
 
-A commit is three steps: the staged manifest is checked; the version is recorded in the catalog, where a unique key
-decides every race; the manifest gets its final name. The answer is given after the third. Whoever meets a version that
-was recorded but not put in place, because its committer died in between, finishes it first.
+A commit has three steps. The staged manifest is checked. The version is recorded in the catalog, where a unique key
+decides every race. The manifest is published under its final name, and only then is the commit acknowledged. If a
+committer dies between the last two steps, the next reader of the version publishes it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from lance_namespace.errors import (
 
 from pennon.catalog import (
     CommitOutcomeUnknownError,
-    StillReferencedError,
+    ForeignKeyError,
     column_writes,
     tables,
     versions,
-    write_transaction,
+    write_at_least_once,
 )
 from pennon.catalog.versions import MAIN, Version
 from pennon.commits.confinement import Confinement
-from pennon.commits.history import record, stored_versions
-from pennon.commits.manifest import BadManifestError
+from pennon.commits.history import insert_version, stored_versions
+from pennon.commits.manifest import InvalidManifestError
 from pennon.commits.publication import digest_of, publish
 from pennon.commits.staging import Inspector, Proposal, Staged, operation_of, staged_name
 from pennon.commits.view_protection import check_client_commit
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pennon.commits")
 
 Entry = tuple["Table", Proposal]
-#: What else happens in the transaction of a commit; returns the transaction's id.
-Note = Callable[["Connection"], str]
+#: Runs in the SQL transaction of a commit, records the transaction and returns its id.
+OnCommit = Callable[["Connection"], str]
 
 _ATTEMPTS = 3
 
@@ -59,12 +59,12 @@ def _dropped(table: Table) -> TableNotFoundError:
     return TableNotFoundError(f"Table {format_identifier(table.identifier)!r} was dropped.")
 
 
-class OvertakenError(ConcurrentModificationError):
-    """A version could not be recorded, because it does not follow the newest one any more, or not yet."""
+class VersionConflictError(ConcurrentModificationError):
+    """A version cannot be recorded because it does not directly follow the latest version."""
 
 
 class CommitAuthority:
-    """Records versions of tables and puts their manifests in place."""
+    """Records versions of tables and publishes their manifests."""
 
     def __init__(
         self, database: Database, storage_root: StorageRoot, history: History, ownership: Ownership, cache_bytes: int
@@ -76,10 +76,10 @@ class CommitAuthority:
         self.confinement = Confinement(database, storage_root)
         self._inspector = Inspector(self.confinement, cache_bytes)
 
-    def commit(self, entries: Sequence[Entry], note: Note, *, by_client: bool = False) -> list[Version]:
-        """Commit versions of one or several tables together: all of them, or none.
+    def commit(self, entries: Sequence[Entry], on_commit: OnCommit, *, by_client: bool = False) -> list[Version]:
+        """Commit versions of one or more tables atomically.
 
-        What a client staged is also checked for what it does: Pennon alone writes the rows of views.
+        The operation of a client's commit is checked too: only Pennon writes the rows of views.
         """
         for table, _ in entries:
             self._ownership.require_table(table)
@@ -87,34 +87,35 @@ class CommitAuthority:
         if unmanaged and len(entries) > 1:
             raise InvalidInputError(
                 f"Table {format_identifier(unmanaged[0].identifier)!r} is not managed by Pennon, so it cannot be "
-                "committed together with others."
+                "committed together with other tables; commit it alone."
             )
         if unmanaged:
             try:
-                return [self._commit_unmanaged(*entries[0], note)]
+                return [self._commit_unmanaged(*entries[0], on_commit)]
             except InvalidInputError:
                 self._require_branch(*entries[0])
                 raise
         for attempt in range(_ATTEMPTS):
             try:
-                return self._commit_managed(entries, note, by_client=by_client)
-            except OvertakenError:
-                # The next look at the number finds who holds it now. Where nobody does, versions before it are missing.
+                return self._commit_managed(entries, on_commit, by_client=by_client)
+            except VersionConflictError:
+                # The next attempt finds the version that has this number now. If there is none, versions before it are
+                # missing from the catalog.
                 if attempt > 0 and (attempt == _ATTEMPTS - 1 or not self._catch_up(entries)):
                     raise
             except CommitOutcomeUnknownError:
-                # If it was recorded, the next look finds it, as with a client that asks twice.
+                # If it was recorded, the next attempt finds it, as it does for a client's retry.
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
     def stage(self, table: Table, proposal: Proposal, *, by_client: bool = False) -> Staged | Version:
-        """Check a proposal: a version ready to be recorded, or the one that holds its number if it is the same."""
+        """Check a proposal, and return it staged; for a replay, return the version that is already committed."""
         self._ownership.require_table(table)
         try:
             staged = self._stage(table, proposal)
         except (ConcurrentModificationError, InvalidInputError) as error:
-            # Its files are missing, too, when the table was dropped at that moment.
+            # A table that was just dropped lacks the files as well.
             if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
                 raise _dropped(table) from None
             if isinstance(error, InvalidInputError):
@@ -123,7 +124,7 @@ class CommitAuthority:
         if by_client and isinstance(staged, Staged) and staged.version.branch != MAIN:
             self._check_first_of_branch(staged, proposal, self._latest(table, staged.version.branch))
         if isinstance(staged, Staged):
-            staged.folder.sync(staged.written)  # the record must not outlive what it tells of
+            staged.folder.sync(staged.written)  # the files must be durable before the record is
         if by_client and table.is_view and isinstance(staged, Staged):
             branch = staged.version.branch
             check_client_commit(table, branch, operation_of(staged.folder, branch, staged.manifest))
@@ -139,39 +140,39 @@ class CommitAuthority:
             try:
                 return self._inspector.inspect(table, folder, proposal, latest)
             except FileNotFoundError:
-                # Gone: lost by the client, or published by a request that overtook this one.
+                # The client lost it, or a concurrent request published it.
                 known = self._history.find_recorded(table, branch, proposal.version)
                 if known is None and latest is not None:
                     self._require_latest(table, latest)
-            except BadManifestError:
+            except InvalidManifestError:
                 self._require_latest(table, latest)
                 raise
         if known is None:
-            raise InvalidInputError("There is no staged manifest at manifest_path.")
+            raise InvalidInputError("manifest_path names no file: there is no staged manifest.")
         return self._same_or_lost(folder, known, name)
 
     def _require_latest(self, table: Table, latest: Version | None) -> None:
-        """Raise that a commit follows a version that is lost, where that is why it cannot be checked."""
+        """Raise a conflict if the commit cannot be checked because the version it follows was lost on storage."""
         if latest is not None and self._history.repair(table, latest):
-            raise OvertakenError(f"Version {latest.version}, which the commit follows, was lost on storage.")
+            raise VersionConflictError(f"The commit follows version {latest.version}, which was lost on storage.")
 
     def _require_branch(self, table: Table, proposal: Proposal) -> None:
-        """Raise that a branch does not exist, where that is what is wrong with a proposal."""
+        """Raise an error if the branch of a proposal does not exist."""
         branch = check_branch(proposal.branch)
         if branch != MAIN:
             self._history.latest(table, branch)
 
     def _check_first_of_branch(self, staged: Staged, proposal: Proposal, latest: Version | None) -> None:
-        """Refuse the first version of a branch that does not make the branch: it was deleted since, or never there.
+        """Refuse a commit to a branch that was deleted or never existed.
 
-        A client makes a branch by committing a clone of its parent's version under the parent's number.
+        A client creates a branch by committing a clone of the parent's version under the parent's version number.
         """
         first = latest is None and staged.version.branch != MAIN
         if first and operation_of(staged.folder, staged.version.branch, staged.manifest) not in {"clone", None}:
             self._require_branch(staged.table, proposal)
 
-    def record(self, connection: Connection, staged: Staged, transaction_id: str) -> Version:
-        """Record a staged version inside the transaction of the commit; this is where races are decided."""
+    def record_version(self, connection: Connection, staged: Staged, transaction_id: str) -> Version:
+        """Record a staged version in the transaction of its commit; the unique key of versions decides races."""
         version = replace(staged.version, transaction_id=transaction_id)
         latest = versions.latest(connection, version.table_id, version.branch)
         if latest is None and tables.find_by_id(connection, version.table_id) is None:
@@ -179,22 +180,22 @@ class CommitAuthority:
         first = 1 if version.branch == MAIN else version.version
         expected = first if latest is None else latest.version + 1
         if version.version != expected or version.version == 0:
-            raise OvertakenError(
+            raise VersionConflictError(
                 f"Version {version.version} cannot follow version {latest.version if latest else 0} of table "
                 f"{format_identifier(staged.table.identifier)!r}."
             )
-        if not record(connection, version):
-            raise OvertakenError(f"Version {version.version} was committed by another writer.")
+        if not insert_version(connection, version):
+            raise VersionConflictError(f"Version {version.version} was committed by another writer.")
         if staged.column_write is not None:
             state = staged.column_write.encode()
             column_writes.save(connection, version.table_id, version.branch, version.version, state)
         return version
 
     def publish(self, staged: Staged, version: Version) -> Version:
-        """Put a recorded version's manifest in place.
+        """Publish the manifest of a recorded version.
 
-        Where storage fails that moment, the version is committed nevertheless: to say anything else would make a client
-        write its rows again. Whoever reads it next puts it in place.
+        If storage fails now, the version is committed all the same: an error would make the client write its rows
+        again. The next reader publishes it.
         """
         try:
             if (version.branch, version.version) == (MAIN, 1):
@@ -203,28 +204,30 @@ class CommitAuthority:
         except Exception as error:
             if version.transaction_id is None or not is_storage_failure(error):
                 raise
-            logger.warning("version %d is committed, but not yet in place", version.version, exc_info=True)
+            logger.warning(
+                "version %d is committed, but its manifest is not published yet", version.version, exc_info=True
+            )
             return version
         if published.digest != version.digest:
             raise ConcurrentModificationError(f"Version {version.version} was written by another writer.")
         self._inspector.remember(published, staged.manifest)
         return published
 
-    def _commit_managed(self, entries: Sequence[Entry], note: Note, *, by_client: bool) -> list[Version]:
+    def _commit_managed(self, entries: Sequence[Entry], on_commit: OnCommit, *, by_client: bool) -> list[Version]:
         staged = [self.stage(table, proposal, by_client=by_client) for table, proposal in entries]
         if all(isinstance(entry, Version) for entry in staged):
             return [entry for entry in staged if isinstance(entry, Version)]
 
         def work(connection: Connection) -> list[Version]:
-            transaction_id = note(connection)
+            transaction_id = on_commit(connection)
             return [
-                entry if isinstance(entry, Version) else self.record(connection, entry, transaction_id)
+                entry if isinstance(entry, Version) else self.record_version(connection, entry, transaction_id)
                 for entry in staged
             ]
 
         try:
             recorded = self._database.write(work)
-        except StillReferencedError:
+        except ForeignKeyError:
             raise _dropped(entries[0][0]) from None
         pairs = zip(staged, recorded, strict=True)
         return [self.publish(entry, version) if isinstance(entry, Staged) else version for entry, version in pairs]
@@ -235,13 +238,13 @@ class CommitAuthority:
 
         found = read()
         if found is None and branch != MAIN and self._history.adopt_all(table, branch):
-            found = read()  # a branch that was made around Pennon
+            found = read()  # a branch that another writer created on storage
         return found
 
     def _same_or_lost(self, folder: FileIO, known: Version, name: str) -> Version:
-        """Answer a commit of a number that is taken: a replay gets the version, anyone else has lost.
+        """Return the committed version to a replay of its commit; raise a conflict for any other commit of its number.
 
-        What a loser staged is removed, because its client will not: it stages its next attempt under another name.
+        The staged manifest is removed: the client stages its next attempt under another name and leaves this one.
         """
         if known.staged == name:
             return known
@@ -259,11 +262,11 @@ class CommitAuthority:
         return digest_of(folder.read(f"{versions_folder(known.branch)}/{known.manifest}"))
 
     def _catch_up(self, entries: Sequence[Entry]) -> bool:
-        """Record what writers put on storage without asking; true when that may let a commit succeed."""
+        """Record versions that other writers put on storage; true if a retry of the commit may succeed."""
         return sum(self._history.adopt_all(table, check_branch(proposal.branch)) for table, proposal in entries) > 0
 
-    def _commit_unmanaged(self, table: Table, proposal: Proposal, note: Note) -> Version:
-        """Commit to a table whose versions only storage knows: its conditional put decides."""
+    def _commit_unmanaged(self, table: Table, proposal: Proposal, on_commit: OnCommit) -> Version:
+        """Commit to a table that the catalog does not manage: a conditional put on storage decides races."""
         folder = self._storage_root.folder(table.location)
         branch = check_branch(proposal.branch)
         name = staged_name(table, folder, proposal)
@@ -277,8 +280,8 @@ class CommitAuthority:
         try:
             staged = self._inspector.inspect(table, folder, proposal, latest)
         except FileNotFoundError:
-            raise InvalidInputError("There is no staged manifest at manifest_path.") from None
+            raise InvalidInputError("manifest_path names no file: there is no staged manifest.") from None
         self._check_first_of_branch(staged, proposal, latest)
         staged.folder.sync(staged.written)
         version = self.publish(staged, staged.version)
-        return replace(version, transaction_id=write_transaction(self._database, note))
+        return replace(version, transaction_id=write_at_least_once(self._database, on_commit))

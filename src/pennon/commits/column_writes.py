@@ -1,9 +1,9 @@
-"""Which columns of which fragments a commit wrote in place.
+"""Column writes: which columns of which fragments a commit wrote in place.
 
-Lance marks the rows of such a commit as written if it merges or replaces columns, and leaves them unmarked if it is an
-update by columns. A compaction then erases the traces of either. So the data files of each version are compared with
-those of the version before it: by the commit authority, which records the difference, and for tables that Pennon does
-not manage by whoever needs to know, as long as the manifests are there.
+Lance marks the rows of such a commit as written if it merges or replaces columns, but not if it updates columns. A
+compaction then erases the difference. So the data files of each version are compared with those of the previous
+version: by the commit authority, which records the result, and for unmanaged tables on demand, while their manifests
+exist.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from dataclasses import dataclass, field
 
 from pennon.commits.manifest import Manifest, read_fragments
 
-#: Operations that give no existing fragment a new file.
+#: Operations that add no file to an existing fragment.
 _WRITE_NO_COLUMN = frozenset(
     {"append", "delete", "overwrite", "create_index", "rewrite", "reserve_fragments", "project", "clone"}
     | {"update_config", "update_bases", "update_mem_wal_state"}
 )
-#: Operations after which every row of a fragment they wrote to bears the number of their version.
+#: Operations that set the updated-at version of every row in the fragments they write to.
 _MARKING = frozenset({"merge", "data_replacement"})
 
 
 @dataclass(frozen=True)
 class ColumnWrite:
-    """What one version wrote to fragments that the version before it had, too; no field at all stands for a restore."""
+    """What one version wrote to fragments of the previous version; without any field, it is a restore."""
 
     version: int
-    #: Whether Lance marked all rows of these fragments as written at this version.
+    #: Whether Lance marked all rows of these fragments as updated at this version.
     marks_rows: bool
-    #: The ids of the fields that were written, by fragment.
+    #: The ids of the written fields, by fragment.
     fields: Mapping[int, frozenset[int]]
-    #: How many rows of each of the fragments were deleted then.
+    #: The number of deleted rows, by fragment.
     deleted: Mapping[int, int] = field(default_factory=dict)
-    #: Whether this version, or one before it, may have written any field of any fragment: it could not be compared.
-    anything: bool = False
+    #: Whether this version or an earlier one could not be compared, and may have written any field of any fragment.
+    is_unknown: bool = False
 
     @classmethod
     def unknown(cls, version: int) -> ColumnWrite:
-        """Return that nobody knows what was written up to a version."""
-        return cls(version, marks_rows=False, fields={}, anything=True)
+        """Return an unknown write: any field may have been written up to a version."""
+        return cls(version, marks_rows=False, fields={}, is_unknown=True)
 
     def encode(self) -> bytes:
-        """Return it as the catalog stores it; fragments with the same fields together."""
-        if self.anything:
+        """Encode for the catalog; fragments with the same fields are grouped."""
+        if self.is_unknown:
             return zlib.compress(json.dumps([self.marks_rows, None]).encode())
         groups: dict[frozenset[int], list[tuple[int, int]]] = {}
         for fragment_id, fields in self.fields.items():
@@ -55,7 +55,7 @@ class ColumnWrite:
 
     @classmethod
     def decode(cls, version: int, state: bytes) -> ColumnWrite:
-        """Return what the catalog stored."""
+        """Decode the record of the catalog."""
         marks_rows, groups = json.loads(zlib.decompress(state))
         if groups is None:
             return cls.unknown(version)
@@ -71,7 +71,7 @@ class ColumnWrite:
 def find_column_write(
     content: bytes, before: Manifest | None, version: int, operation: str | None
 ) -> ColumnWrite | None:
-    """Return what the manifest of a version writes in place to fragments of the version before it; None if nothing."""
+    """Return what a manifest writes in place to fragments of the previous version; None if nothing."""
     if operation in _WRITE_NO_COLUMN:
         return None
     if operation == "restore":

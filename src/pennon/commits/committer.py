@@ -1,8 +1,7 @@
-"""Pennon's own commits: the server hands Lance this namespace of one table, so that it commits as every client does."""
+"""Pennon's own commits: Lance gets a namespace of one table, and commits through it as every client does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lance_namespace import (
@@ -21,22 +20,21 @@ from pennon.commits.staging import Proposal, staged_name
 from pennon.storage.layout import check_branch, versions_folder
 
 if TYPE_CHECKING:
-    from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
-    from pennon.commits.authority import CommitAuthority
+    from pennon.commits.authority import CommitAuthority, OnCommit
     from pennon.commits.history import History
     from pennon.storage.file_io import FileIO
 
 
-#: Errors after which it is not known whether the catalog has the version.
-_UNCLEAR = (InternalError, ServiceUnavailableError)
+#: Errors after which the catalog may or may not have the version.
+_OUTCOME_UNKNOWN = (InternalError, ServiceUnavailableError)
 
 
 class TableCommitter(LanceNamespace):
-    """A namespace that knows one incarnation of one table: a commit meant for it cannot reach its successor.
+    """A namespace with one incarnation of one table: a commit to it cannot reach a table created again by its name.
 
-    Lance turns whatever goes wrong here into an error of its own; the original is kept in ``failure``.
+    Lance replaces errors raised here by its own; ``failure`` keeps the original.
     """
 
     def __init__(
@@ -46,36 +44,36 @@ class TableCommitter(LanceNamespace):
         options: dict[str, str],
         history: History,
         authority: CommitAuthority,
-        note: Callable[[Connection], str],
+        on_commit: OnCommit,
     ) -> None:
         self._folder = folder
         self._options = options
         self._history = history
         self._authority = authority
-        self.begin(table, note)
+        self.begin(table, on_commit)
 
-    def begin(self, table: Table, note: Callable[[Connection], str]) -> None:
-        """Begin a write, of which nothing is known yet."""
+    def begin(self, table: Table, on_commit: OnCommit) -> None:
+        """Begin a write, and reset the outcome of the previous one."""
         self.table = table
         self.failure: Exception | None = None
         self.transaction_id: str | None = None
         self.committed: Version | None = None
-        #: The version that is being committed.
+        #: The version number of the current commit.
         self.proposed = 0
         self._in_doubt = False
-        self._note = note
+        self._on_commit = on_commit
 
     @property
-    def refused(self) -> bool:
-        """Whether no version can come of what was staged: it was never proposed, or each time clearly refused."""
+    def is_refused(self) -> bool:
+        """Whether nothing was committed for certain: nothing was proposed, or every proposal was refused."""
         return self.table.managed and self.committed is None and not self._in_doubt
 
     def namespace_id(self) -> str:
-        """Return what tells this namespace from others."""
+        """Return the id of this namespace."""
         return f"pennon-table-{self.table.id}"
 
     def describe_table(self, request: Any) -> DescribeTableResponse:  # noqa: ARG002
-        """Tell Lance where the table is."""
+        """Return the location of the table."""
         return DescribeTableResponse(
             location=self.table.location,
             managed_versioning=self.table.managed,
@@ -83,13 +81,13 @@ class TableCommitter(LanceNamespace):
         )
 
     def declare_table(self, request: Any) -> DeclareTableResponse:  # noqa: ARG002
-        """Tell Lance where a new table goes; it is declared by its first commit."""
+        """Return the location of a new table; its first commit declares it."""
         return DeclareTableResponse(
             location=self.table.location, managed_versioning=True, storage_options=self._options or None
         )
 
     def list_table_versions(self, request: Any) -> ListTableVersionsResponse:
-        """List the newest versions first: Lance asks for the latest."""
+        """List the newest versions first: Lance looks for the latest."""
         branch = check_branch(request.get("branch"))
         limit = request.get("limit") or 1000
         found = self._history.page(self.table, branch, after=None, descending=True, limit=limit)
@@ -112,11 +110,11 @@ class TableCommitter(LanceNamespace):
         )
         self.proposed = proposal.version
         try:
-            (version,) = self._authority.commit([(self.table, proposal)], self._note)
+            (version,) = self._authority.commit([(self.table, proposal)], self._on_commit)
         except Exception as error:
             self.failure = error
-            # What breaks off half-way may have recorded the version: whoever reads it next finishes it then.
-            in_doubt = not isinstance(error, LanceNamespaceError) or isinstance(error, _UNCLEAR)
+            # After such an error the version may have been recorded; then the next reader publishes it.
+            in_doubt = not isinstance(error, LanceNamespaceError) or isinstance(error, _OUTCOME_UNKNOWN)
             self._in_doubt |= in_doubt
             if not in_doubt:
                 self._remove_staged(proposal)
@@ -127,7 +125,7 @@ class TableCommitter(LanceNamespace):
         return CreateTableVersionResponse(version=self._model(version))
 
     def _remove_staged(self, proposal: Proposal) -> None:
-        """Remove what was refused: Lance stages its next attempt under another name, and never removes the last."""
+        """Remove a refused manifest: Lance stages its next attempt under another name, and never removes this one."""
         name = staged_name(self.table, self._folder, proposal)
         self._folder.remove(f"{versions_folder(proposal.branch)}/{name}")
 

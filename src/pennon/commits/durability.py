@@ -1,8 +1,8 @@
-"""Flushing what a commit needs to the disk: after a power cut, no recorded version may lack its files."""
+"""Durability: a commit's files are flushed to disk, so that no recorded version lacks files after a power failure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pennon.commits.history import stored_manifest
 from pennon.commits.manifest import parse_manifest
@@ -10,18 +10,22 @@ from pennon.commits.staging import new_files
 from pennon.storage.layout import branch_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance.fragment import FragmentMetadata
+
     from pennon.storage.file_io import FileIO
 
 
-def flush_fragments(folder: FileIO, branch: str, fragments: list[Any]) -> None:
-    """Flush data files that are not committed yet: nobody waits for large ones while the table's lane is held."""
+def flush_fragments(folder: FileIO, branch: str, fragments: Sequence[FragmentMetadata]) -> None:
+    """Flush data files before their commit, so that large ones are not flushed while the commit lock is held."""
     home = branch_folder(branch)
     names = [f"{home}data/{file.path}" for fragment in fragments for file in fragment.files]
     folder.sync([*names, *(f"{name.removesuffix('.lance')}/" for name in names)])
 
 
 def flush_version(folder: FileIO, branch: str, version: int) -> None:
-    """Flush a version that Lance put in place by itself, of a table that Pennon does not manage."""
+    """Flush a version of an unmanaged table, which Lance has committed itself."""
     if not folder.is_local:
         return
     stored = stored_manifest(folder, branch, version)

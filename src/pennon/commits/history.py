@@ -1,4 +1,4 @@
-"""The versions of a table: from the catalog where Pennon commits them, from storage where others do."""
+"""The versions of a table: from the catalog for managed tables, from storage for others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
 
-from pennon.catalog import StillReferencedError, column_writes, tables, versions
+from pennon.catalog import ForeignKeyError, column_writes, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.commits.column_writes import ColumnWrite
-from pennon.commits.manifest import BadManifestError, Manifest, parse_manifest
+from pennon.commits.manifest import InvalidManifestError, Manifest, parse_manifest
 from pennon.commits.publication import digest_of
-from pennon.commits.recovery import examine, finish, heal
+from pennon.commits.recovery import complete, examine, recover_latest
 from pennon.commits.staging import column_write_of
 from pennon.core.errors import suggest
 from pennon.core.identifiers import format_identifier
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
     from pennon.storage.file_io import FileIO, StoredFile
     from pennon.storage.root import StorageRoot
 
-#: Comparisons of versions that are kept, each of a few hundred bytes in most cases.
-_MOST_COMPARED = 4096
+#: Comparisons of versions that are cached; most take a few hundred bytes.
+_COMPARISON_CACHE_ENTRIES = 4096
 
 
 class History:
-    """Reads the versions of tables, and finishes those whose commit was cut short."""
+    """Reads the versions of tables, and completes interrupted commits."""
 
     def __init__(self, database: Database, storage_root: StorageRoot, ownership: Ownership) -> None:
         self._database = database
         self._storage_root = storage_root
         self._ownership = ownership
         self._lock = Lock()
-        #: What versions of tables that Pennon does not manage wrote in place.
-        self._compared: LRUCache[tuple[str, str, int, str | None], ColumnWrite | None] = LRUCache(_MOST_COMPARED)
+        #: What versions of unmanaged tables wrote in place.
+        self._compared: LRUCache[tuple[str, str, int, str | None], ColumnWrite | None] = LRUCache(
+            _COMPARISON_CACHE_ENTRIES
+        )
 
     def latest(self, table: Table, branch: str) -> Version | None:
         """Return the newest version of a branch; none for a table without data."""
@@ -57,8 +59,8 @@ class History:
             raise self._no_such_branch(folder, branch)
         return newest
 
-    def lasting(self, table: Table) -> Callable[[], bool] | None:
-        """Return what tells whether the newest recorded version of a managed table is the newest on storage too."""
+    def freshness_check(self, table: Table) -> Callable[[], bool] | None:
+        """Return a cheap check whether the latest recorded version is still the latest on storage, if there is one."""
         newest = self._database.cached_read(versions.latest, table.id, MAIN)
         folder = self._storage_root.folder(table.location)
         if not folder.is_local or (newest is not None and newest.pending):
@@ -66,7 +68,7 @@ class History:
         return partial(self._is_newest, folder, MAIN, newest)
 
     def find(self, table: Table, branch: str, number: int) -> Version:
-        """Return one version; raises the error that tells what does not exist."""
+        """Return one version; raises an error that names the missing branch or version."""
         found = self.find_recorded(table, branch, number)
         if found is None:
             self.latest(table, branch)  # names a missing branch rather than a missing version
@@ -83,28 +85,28 @@ class History:
             return next((v for v in stored_versions(folder, table.id, branch) if v.version == number), None)
         found = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
         if found is None:
-            return self._follow(table, branch, number) if folder.is_local else None
+            return self._adopt_unrecorded(table, branch, number) if folder.is_local else None
         if found.pending:
-            return self._finish(folder, found)
+            return self._complete(folder, found)
         size = folder.size(f"{versions_folder(branch)}/{found.manifest}")
         if size == found.size:
             return found
         newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
         if size is None and newest is not None and newest.version != number:
-            self._forget([found])  # a client's cleanup removed it
+            self._withdraw([found])  # a client's cleanup removed it
             return None
         self.repair(table, found)
         return self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
 
     def repair(self, table: Table, version: Version) -> bool:
-        """Recover or give up a version that could not be read; false when its manifest is not what is wrong."""
+        """Recover or withdraw a version that cannot be read; false if its manifest is intact."""
         folder = self._storage_root.folder(table.location)
         if not table.managed or examine(folder, version).version is not None:
             return False
         if not self._ownership.may_write(table.location):
             return False
-        with self._database.exclusive(f"healing-{table.id}"):
-            heal(self._database, folder, version)
+        with self._database.exclusive(f"recovery-{table.id}"):
+            recover_latest(self._database, folder, version)
         return True
 
     def page(self, table: Table, branch: str, *, after: int | None, descending: bool, limit: int) -> list[Version]:
@@ -127,38 +129,38 @@ class History:
             )
 
         rows = read()
-        if self._vanished(table, branch, rows):
+        if self._removed(table, branch, rows):
             every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
-            self._forget(self._vanished(table, branch, every))
+            self._withdraw(self._removed(table, branch, every))
             rows = read()
-        finished = [self._finish(folder, row) if row.pending else row for row in rows]
+        finished = [self._complete(folder, row) if row.pending else row for row in rows]
         return [row for row in finished if row is not None]
 
     def adopt(self, table: Table, branch: str, number: int) -> Version | None:
-        """Record a version that a writer put on storage without asking Pennon; none when there is none."""
+        """Record a version that another writer put on storage; None if there is none."""
         stored = self._on_storage(table, branch, number)
         if stored is None:
             return None
         found, write = stored
 
         def work(connection: Connection) -> bool:
-            added = record(connection, found)
+            added = insert_version(connection, found)
             if added and write is not None:
                 column_writes.save(connection, table.id, branch, number, write.encode())
             return added
 
         try:
             added = self._database.write(work)
-        except StillReferencedError:
+        except ForeignKeyError:
             return None  # the table was dropped meanwhile
         if added:
             return found
-        # Committed through Pennon in this very moment: its record knows more than storage does.
+        # It was committed through Pennon at the same time; its record has more information than storage.
         row = self._database.read(lambda connection: versions.find(connection, table.id, branch, number))
-        return self._finish(self._storage_root.folder(table.location), row) if row and row.pending else row
+        return self._complete(self._storage_root.folder(table.location), row) if row and row.pending else row
 
     def adopt_all(self, table: Table, branch: str) -> int:
-        """Record all versions that are on storage but not in the catalog, and return how many there were."""
+        """Record all versions that are on storage but not in the catalog, and return their number."""
         stored = stored_versions(self._storage_root.folder(table.location), table.id, branch)
         if not stored:
             return 0
@@ -166,17 +168,17 @@ class History:
         missing = {version.version for version in stored} - {row.version for row in rows}
         return sum(self.adopt(table, branch, number) is not None for number in sorted(missing))
 
-    def _follow(self, table: Table, branch: str, number: int) -> Version | None:
-        """Record a version that was written around Pennon, and with it those that came with it."""
+    def _adopt_unrecorded(self, table: Table, branch: str, number: int) -> Version | None:
+        """Record a version that another writer put on storage, and all others like it."""
         found = self.adopt(table, branch, number)
         if found is not None:
             self.adopt_all(table, branch)
         return found
 
-    def _vanished(self, table: Table, branch: str, rows: list[Version]) -> list[Version]:
-        """Return which recorded versions a client's cleanup has removed.
+    def _removed(self, table: Table, branch: str, rows: list[Version]) -> list[Version]:
+        """Return the recorded versions that a client's cleanup has removed.
 
-        Storage is listed after the records were read: a version committed in between is in neither.
+        Storage is listed after the records were read, so that a version committed in between does not seem removed.
         """
         stored = {
             version.version for version in stored_versions(self._storage_root.folder(table.location), table.id, branch)
@@ -191,7 +193,7 @@ class History:
         try:
             content = folder.read(stored.path)
             manifest = parse_manifest(content)
-        except (FileNotFoundError, BadManifestError):
+        except (FileNotFoundError, InvalidManifestError):
             return None
         version = Version(
             table_id=table.id,
@@ -208,21 +210,21 @@ class History:
     def column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
         """Return what the versions of a branch after ``since`` and up to ``until`` wrote in place, oldest first.
 
-        Where that is not known of all of them, the first one says so.
+        If some are unknown, the first item says so.
         """
         if not table.managed:
             return self._stored_column_writes(table, branch, since, until)
         recorded = self._database.read(lambda c: column_writes.of_branch(c, table.id, branch, since))
         writes = [ColumnWrite.decode(number, state) for number, state in recorded if number <= until]
-        if len(recorded) < column_writes.MOST_KEPT:
+        if len(recorded) < column_writes.MAX_RECORDS:
             return writes
         return [ColumnWrite.unknown(recorded[0][0]), *writes]
 
     def _stored_column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
-        """Compare the versions on storage one by one; those of which there is no manifest may have written anything."""
+        """Compare the versions on storage one by one; a version without a manifest may have written anything."""
         folder = self._storage_root.folder(table.location)
         stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
-        oldest = until - column_writes.MOST_KEPT + 1
+        oldest = until - column_writes.MAX_RECORDS + 1
         looked_for = range(max(since + 1, oldest - 1), until + 1)
         unknown = max((number for number in looked_for if number < oldest or number not in stored), default=since)
         compared = [self._stored_column_write(folder, stored[number]) for number in range(unknown + 1, until + 1)]
@@ -230,7 +232,7 @@ class History:
         return [ColumnWrite.unknown(unknown), *found] if unknown > since else found
 
     def _stored_column_write(self, folder: FileIO, version: Version) -> ColumnWrite | None:
-        """Return what a version on storage wrote in place; a manifest never changes, so it is read once."""
+        """Return what a version on storage wrote in place; cached, because a manifest never changes."""
         key = (version.table_id, version.branch, version.version, version.e_tag)
         with self._lock:
             if version.e_tag is not None and key in self._compared:
@@ -238,18 +240,18 @@ class History:
         try:
             content = folder.read(f"{versions_folder(version.branch)}/{version.manifest}")
             found = self._column_write(folder, version.branch, content, parse_manifest(content))
-        except (FileNotFoundError, BadManifestError):
+        except (FileNotFoundError, InvalidManifestError):
             return ColumnWrite.unknown(version.version)
         with self._lock:
             self._compared[key] = found
         return found
 
     def _column_write(self, folder: FileIO, branch: str, content: bytes, manifest: Manifest) -> ColumnWrite | None:
-        """Return what a version wrote in place; anything, where the version before it is not there to compare with."""
+        """Return what a version wrote in place; unknown if the previous version cannot be read."""
         try:
             stored = stored_manifest(folder, branch, manifest.version - 1)
             before = parse_manifest(folder.read(stored.path)) if stored is not None else None
-        except (FileNotFoundError, BadManifestError):
+        except (FileNotFoundError, InvalidManifestError):
             before = None
         return column_write_of(folder, branch, content, manifest, before)
 
@@ -258,14 +260,14 @@ class History:
         if newest is not None and newest.pending:
             newest = self._recorded(table, branch)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
-            self._forget_branch(table, branch, folder)
+            self._withdraw_branch(table, branch, folder)
             newest = self._recorded(table, branch)
         if not folder.is_local:
             return newest
         if self._is_newest(folder, branch, newest):
             return newest
-        # A writer that knows only the folder has gone around Pennon: follow it, also when it made the branch or
-        # removed what Pennon knew last.
+        # A writer that uses the folder directly has committed around Pennon: adopt its versions, also if it created the
+        # branch or removed the latest recorded version.
         if (newest is None or self._is_gone(folder, newest)) and self.adopt_all(table, branch):
             newest = self._recorded(table, branch)
         if newest is not None and not self._is_whole(folder, newest) and self.repair(table, newest):
@@ -275,24 +277,24 @@ class History:
         return newest
 
     def _recorded(self, table: Table, branch: str) -> Version | None:
-        """Return the newest version of the catalog as of now; one whose commit was cut short is finished, or goes."""
+        """Return the latest recorded version without a cache; an interrupted commit is completed or withdrawn."""
         newest = self._database.read(lambda connection: versions.latest(connection, table.id, branch))
         if newest is None or not newest.pending:
             return newest
         folder = self._storage_root.folder(table.location)
         if self._ownership.may_write(table.location):
-            return finish(self._database, folder, newest) or self._recorded(table, branch)
+            return complete(self._database, folder, newest) or self._recorded(table, branch)
         rows = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
         return next((row for row in reversed(rows) if not row.pending or not self._is_gone(folder, row)), None)
 
-    def _finish(self, folder: FileIO, row: Version) -> Version | None:
-        """Finish a version whose commit was cut short; where this catalog may not write, only if it is in place."""
+    def _complete(self, folder: FileIO, row: Version) -> Version | None:
+        """Complete an interrupted commit; without the right to write, return it only if it is published."""
         if self._ownership.may_write(folder.location):
-            return finish(self._database, folder, row)
+            return complete(self._database, folder, row)
         return None if self._is_gone(folder, row) else row
 
     def _before(self, table: Table, newest: Version, folder: FileIO) -> list[Version]:
-        """Return the version before the newest, if any: without listing storage, because every commit asks for it."""
+        """Return the version before the newest, if any, without listing storage: every commit asks for it."""
         if newest.version == 1:
             return []
         rows = self._database.read(
@@ -303,7 +305,7 @@ class History:
         return rows
 
     def _is_newest(self, folder: FileIO, branch: str, known: Version | None) -> bool:
-        """Tell by a few probes whether a branch on storage has the version that is known last, and none after it."""
+        """Check by a few probes whether a branch on storage ends with a version."""
         place = versions_folder(branch)
         if known is None:
             return not folder.exists(place)
@@ -319,15 +321,15 @@ class History:
     def _is_gone(self, folder: FileIO, version: Version) -> bool:
         return not folder.exists(f"{versions_folder(version.branch)}/{version.manifest}")
 
-    def _forget_branch(self, table: Table, branch: str, folder: FileIO) -> None:
-        """Forget a branch that a client deleted; one of the same name may follow at any moment, and must stay."""
+    def _withdraw_branch(self, table: Table, branch: str, folder: FileIO) -> None:
+        """Withdraw the versions of a branch that a client deleted, but not those of a new branch of the same name."""
         rows = self._database.read(lambda connection: versions.in_range(connection, table.id, branch, 0, None))
         if rows and self._is_gone(folder, rows[-1]):
-            self._forget(rows)
+            self._withdraw(rows)
 
-    def _forget(self, gone: list[Version]) -> None:
+    def _withdraw(self, gone: list[Version]) -> None:
         if not self._ownership.may_write():
-            return  # the root may be another catalog's, and its versions with it
+            return  # the root may belong to another catalog
 
         def work(connection: Connection) -> None:
             for version in gone:
@@ -340,8 +342,8 @@ class History:
         return TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(branch, known)}")
 
 
-def record(connection: Connection, version: Version) -> bool:
-    """Insert a version; the first one on main makes a declared table a written one."""
+def insert_version(connection: Connection, version: Version) -> bool:
+    """Insert a version; the first version on main also marks a declared table as written."""
     inserted = versions.insert(connection, version)
     if inserted and version.branch == MAIN:
         tables.mark_written(connection, version.table_id)
@@ -349,13 +351,13 @@ def record(connection: Connection, version: Version) -> bool:
 
 
 def stored_manifest(folder: FileIO, branch: str, number: int) -> StoredFile | None:
-    """Return the manifest of a version on storage, by whichever of its two names it is there."""
+    """Return the manifest of a version on storage, by either of its two names."""
     names: list[str] = [manifest_name(number, "V2"), manifest_name(number, "V1")]
     return next(filter(None, (folder.stat(f"{versions_folder(branch)}/{name}") for name in names)), None)
 
 
 def stored_versions(folder: FileIO, table_id: str, branch: str) -> list[Version]:
-    """Return the versions whose manifests are on storage, in no order."""
+    """Return the versions whose manifests are on storage, unordered."""
     place = versions_folder(branch)
     found = []
     for file in folder.files(place):

@@ -1,7 +1,7 @@
-"""Ownership of storage: a root, or a table outside of it, bears the mark of the one catalog that writes there.
+"""Ownership of storage: a mark file in the root, or in a table outside it, names the one catalog that writes there.
 
-Two catalogs that commit to the same table lose each other's versions. A catalog therefore marks its root before it
-writes, and writes nothing where another catalog's mark is. Reads go on.
+Two catalogs that commit to the same table lose each other's versions. Therefore a catalog marks its root before it
+writes, and does not write where it finds the mark of another catalog. Reads are not affected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import PermissionDeniedError, ServiceUnavailableError
 
@@ -29,19 +29,21 @@ if TYPE_CHECKING:
     from pennon.storage.file_io import FileIO
     from pennon.storage.root import StorageRoot
 
-#: The file that names a root's catalog; no table can have this name.
+#: The mark file of a root; no table can have this name.
 ROOT_MARK = ".pennon-root"
-#: The same for a managed table outside the root.
+#: The mark file of a managed table outside the root.
 TABLE_MARK = ".pennon-table"
-#: For this long a mark that was read holds: a read takes 20 µs on a disk and some 20 ms in a bucket, and a commit must
-#: not wait for either. An adoption by another catalog is noticed after this time at the latest.
+#: How long a mark that was read is trusted: reading it takes 20 µs on a disk and about 20 ms in a bucket, and commits
+#: must not wait for that. An adoption by another catalog is noticed after this time at the latest.
 _LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 60.0
-_FIX = "Reads go on; nothing is written until an administrator runs `pennon doctor --adopt` with this server's settings"
+_FIX = "Reads work; writes are refused until an administrator runs `pennon doctor --adopt` with this server's settings"
+
+Mark = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What taking a root over changed: the new id of the catalog, and the tables that were found in the root."""
+    """The result of adopting a root: the new id of the catalog, and which tables were found in the root."""
 
     catalog_id: str
     relocated: list[str]
@@ -49,7 +51,7 @@ class Adoption:
 
 
 class Ownership:
-    """Tells whether this catalog may write to the storage root and to tables outside of it."""
+    """Checks whether this catalog may write to the storage root and to tables outside it."""
 
     def __init__(self, database: Database, storage_root: StorageRoot) -> None:
         self._database = database
@@ -58,39 +60,41 @@ class Ownership:
         self._seconds = _LOCAL_SECONDS if storage_root.root.is_local else _REMOTE_SECONDS
         self._checked_at = float("-inf")
         self._tables: dict[str, float] = {}
-        #: Why the root must not be written, as of the last check; none when it may be.
+        #: Why writes to the root are refused, as of the last check; None if they are allowed.
         self.refusal: str | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether a write has to look at the root's mark first, or is refused."""
+        """Whether a write must read the mark of the root first, or is refused."""
         return self.refusal is not None or time.monotonic() - self._checked_at > self._seconds
 
     def require(self) -> None:
-        """Refuse a write unless the root bears this catalog's mark; the first write puts it there."""
+        """Refuse a write unless the root has the mark of this catalog; the first write creates it."""
         if time.monotonic() - self._checked_at > self._seconds:
             self.check()
         if self.refusal is not None:
             raise PermissionDeniedError(f"{self.refusal} {_FIX}.")
 
     def check(self) -> str | None:
-        """Look at the root's mark, put it there if it is absent, and return why the root must not be written."""
+        """Read the mark of the root, create it if it is absent, and return why writes are refused, if they are."""
         with self._lock:
             try:
-                self.refusal = self.look(claim=True)
+                self.refusal = self.find_refusal(claim=True)
             except Exception as error:
                 if not is_storage_failure(error):
                     raise
-                raise ServiceUnavailableError("The storage root cannot be read or written at the moment.") from error
+                raise ServiceUnavailableError(
+                    "The storage root cannot be read or written at the moment; try again later."
+                ) from error
             self._checked_at = time.monotonic()
         return self.refusal
 
     def may_write(self, location: str | None = None) -> bool:
-        """Tell whether a reader may finish or withdraw a commit: in the root, or of a table at a location."""
+        """Tell whether a reader may complete or withdraw a commit in the root, or of a table at a location."""
         try:
             self.require()
             if location is not None:
-                self._check_place(location)
+                self._check_location(location)
         except (PermissionDeniedError, ServiceUnavailableError):
             return False
         return True
@@ -98,28 +102,28 @@ class Ownership:
     def require_location(self, location: str) -> None:
         """Refuse a write to a location that is neither in the root nor under an allowed prefix."""
         self.require()
-        self._check_place(location)
+        self._check_location(location)
 
-    def refuse_drop(self, table: Table) -> None:
-        """Refuse to drop a table that is known not to be this catalog's; looks at no storage, inside a transaction."""
+    def check_drop(self, table: Table) -> None:
+        """Refuse to drop a table of another catalog, as of the last check; reads no storage inside a transaction."""
         if self.refusal is not None:
             raise PermissionDeniedError(f"{self.refusal} {_FIX}.")
-        self._check_place(table.location)
+        self._check_location(table.location)
 
-    def require_files(self, location: str) -> None:
+    def check_removal(self, location: str) -> None:
         """Refuse to remove the files of a dropped table where another catalog may write."""
         self.require_location(location)
         if not self._storage_root.is_in_root(location):
             found = _read_mark(self._storage_root.folder(location), TABLE_MARK)
             if found is not None and found != self._table_mark(self._identity()):
-                raise PermissionDeniedError("The table's files bear the mark of another catalog.")
+                raise PermissionDeniedError("The table's files belong to another catalog, so they are not removed.")
 
-    def _check_place(self, location: str) -> None:
-        if not self._storage_root.holds(location):
+    def _check_location(self, location: str) -> None:
+        if not self._storage_root.contains(location):
             refuse()
 
     def require_table(self, table: Table) -> None:
-        """Refuse a write to a table that is not this catalog's to write."""
+        """Refuse a write to a table that another catalog owns."""
         location = table.location
         self.require_location(location)
         if self._storage_root.is_in_root(location):
@@ -130,11 +134,11 @@ class Ownership:
             self._tables[location] = time.monotonic()
 
     def release_table(self, table: Table) -> None:
-        """Take this catalog's mark from a table outside the root that it does not manage any more."""
+        """Remove the mark of this catalog from a table outside the root that it no longer manages."""
         if (
             table.managed
             and not self._storage_root.is_in_root(table.location)
-            and self._storage_root.holds(table.location)
+            and self._storage_root.contains(table.location)
         ):
             folder = self._storage_root.folder(table.location)
             if _read_mark(folder, TABLE_MARK) == self._table_mark(self._identity()):
@@ -142,25 +146,25 @@ class Ownership:
             self._tables.pop(table.location, None)
 
     def adopt(self) -> Adoption:
-        """Take the root over on purpose: with a new id for this catalog, and tables where the root has them."""
-        relocated = [table.name for table in self._strayed() if self._relocate(table)]
+        """Make this catalog the owner of the root: give it a new id, and relocate tables to their files in the root."""
+        relocated = [table.name for table in self._outside() if self._relocate(table)]
         renewed = self._database.write(identity.renew)
         self._storage_root.root.replace(ROOT_MARK, json.dumps(self._root_mark(renewed)).encode())
         self._database.write(partial(identity.set_root, root=self._storage_root.root_location))
-        self._database.write(lambda connection: garbage.forget_unless(connection, self._storage_root.holds))
+        self._database.write(lambda connection: garbage.delete_unless(connection, self._storage_root.contains))
         self.check()
-        return Adoption(renewed.id, relocated, [format_identifier(table.identifier) for table in self._strayed()])
+        return Adoption(renewed.id, relocated, [format_identifier(table.identifier) for table in self._outside()])
 
-    def strayed(self) -> list[Table]:
-        """Return the managed tables that lie neither in the root nor under an allowed prefix."""
-        return [table for table in self._strayed() if table.managed]
+    def managed_outside(self) -> list[Table]:
+        """Return the managed tables that are neither in the root nor under an allowed prefix."""
+        return [table for table in self._outside() if table.managed]
 
-    def _strayed(self) -> list[Table]:
+    def _outside(self) -> list[Table]:
         outside = self._database.read(tables.outside_root)
-        return [table for table in outside if not self._storage_root.holds(table.location)]
+        return [table for table in outside if not self._storage_root.contains(table.location)]
 
     def _relocate(self, table: Table) -> bool:
-        """Point a table to its files in the root, where the end of its old location leads to them."""
+        """Record the location in the root where a suffix of the old location has the files of a table."""
         parts = table.location.partition("://")[2].split("/") if "://" in table.location else table.location.split("/")
         for start in range(1, len(parts)):
             location = "/".join([self._storage_root.root_location, *parts[start:]])
@@ -172,17 +176,17 @@ class Ownership:
     def _is_taken(self, location: str) -> bool:
         return self._database.read(lambda connection: tables.find_overlapping(connection, location)) is not None
 
-    def look(self, *, claim: bool) -> str | None:
-        """Return why the root must not be written; without a claim, a root that bears no mark is left without one."""
+    def find_refusal(self, *, claim: bool) -> str | None:
+        """Return why writes to the root are refused, if they are; with ``claim``, mark a root that has no mark."""
         root = self._storage_root.root
         known = self._identity() if claim else self._database.read(identity.find) or Identity("", "")
         expected = self._root_mark(known)
         found = _read_mark(root, ROOT_MARK)
         if found is None:
             if known.root not in {"", root.location} and self._catalog_in_root() is None:
-                return "This catalog was served with another storage root, and this root bears no mark of it."
+                return "This catalog was used with another storage root, and this root has no mark of it."
             if known.root == root.location and self._catalog_in_root() is None:
-                return "The storage root has lost this catalog's mark: its disk may not be mounted."
+                return "The mark of this catalog is missing from the storage root: its disk may not be mounted."
             if not claim:
                 return None
             if root.put_if_absent(ROOT_MARK, json.dumps(expected).encode()) is None:
@@ -200,32 +204,32 @@ class Ownership:
             found = _read_mark(folder, TABLE_MARK)
         if found is not None and found != expected:
             raise PermissionDeniedError(
-                f"Table {name!r} lies outside the storage root and is managed by another catalog, or by the one that "
-                f"this is a copy of; two must not commit to it. Deregister it here, or, if the other catalog is gone, "
-                f"remove the file {TABLE_MARK} from the table's folder."
+                f"Table {name!r} is outside the storage root and is managed by another catalog, or by the catalog that "
+                f"this one is a copy of; only one may commit to it. Deregister it here or, if the other catalog no "
+                f"longer exists, remove the file {TABLE_MARK} from the table's folder."
             )
 
     def _identity(self) -> Identity:
         return self._database.read(identity.find) or self._database.write(identity.ensure)
 
     def _catalog_in_root(self) -> str | None:
-        """Return the path of an embedded catalog from the root, if it lies there: both are copied and moved as one."""
+        """Return the path of an embedded catalog in the root, if it is there: both are copied and moved together."""
         if self._database.file is None or "://" in self._storage_root.root_location:
             return None
         root = os.path.realpath(self._storage_root.root_location)
         path = os.path.relpath(os.path.realpath(self._database.file), root)
         return None if path.startswith("..") else path
 
-    def _root_mark(self, known: Identity) -> dict[str, Any]:
+    def _root_mark(self, known: Identity) -> Mark:
         inside = self._catalog_in_root()
         return {"catalog": known.id, "instance": f"root:{inside}" if inside else self._database.instance()}
 
-    def _table_mark(self, known: Identity) -> dict[str, Any]:
+    def _table_mark(self, known: Identity) -> Mark:
         return {"catalog": known.id, "instance": self._database.instance()}
 
 
-def _read_mark(folder: FileIO, path: str) -> dict[str, Any] | None:
-    """Return what a mark says; one that cannot be understood is somebody else's."""
+def _read_mark(folder: FileIO, path: str) -> Mark | None:
+    """Return the content of a mark file; empty, and so the mark of another catalog, if it is not valid."""
     try:
         content = folder.read(path)
     except FileNotFoundError:
@@ -237,7 +241,7 @@ def _read_mark(folder: FileIO, path: str) -> dict[str, Any] | None:
     return mark if isinstance(mark, dict) else {}
 
 
-def _reason(found: dict[str, Any], expected: dict[str, Any]) -> str:
+def _reason(found: Mark, expected: Mark) -> str:
     if found.get("catalog") == expected["catalog"]:
-        return "The storage root belongs to the catalog that this one is a copy of, or that was moved or restored."
+        return "The storage root belongs to the catalog that this one was copied, moved or restored from."
     return "The storage root belongs to another catalog."

@@ -1,4 +1,4 @@
-"""Putting the manifest of a recorded version in its final place, by the committer or by the next reader."""
+"""Publishing the manifest of a recorded version, by its committer or by the next reader."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def digest_of(content: bytes) -> str:
-    """Return what tells one manifest's content from another's."""
+    """Return the digest of a manifest."""
     return hashlib.sha256(content).hexdigest()
 
 
 def publish(database: Database, folder: FileIO, version: Version, content: bytes) -> Version:
-    """Put a recorded version's manifest in place and return the version as it stands there.
+    """Publish the manifest of a recorded version, and return the version as it is on storage.
 
-    The name may be taken by the same content (another process finished first) or, when a writer went around Pennon,
-    by another one: then that one is the version, and its digest tells the committer that it lost.
+    The final name may be taken by the same content, if another process was faster, or by the manifest of a writer that
+    committed around Pennon. In that case its content is the version, and its digest tells the committer that it lost.
     """
     place = versions_folder(version.branch)
     final = f"{place}/{version.manifest}"
@@ -38,30 +38,32 @@ def publish(database: Database, folder: FileIO, version: Version, content: bytes
         except FileNotFoundError:
             raise _dropped() from None
     if stored is not None:
-        settled = replace(version, pending=False, e_tag=stored.e_tag, size=stored.size)
+        published = replace(version, pending=False, e_tag=stored.e_tag, size=stored.size)
         if not folder.is_local:
             _check_kept(database, folder, version, final)
     else:
-        settled = _adopt(folder, version, final)
+        published = _adopt(folder, version, final)
         if version.staged is not None:
             folder.remove(f"{place}/{version.staged}")
     if version.transaction_id is None:
-        folder.sync([final])  # of a table that Pennon does not manage, nothing but the file tells of the version
-    database.defer(lambda connection: settle(connection, version, settled))
-    return settled
+        folder.sync([final])  # an unmanaged table has no other record of the version
+    database.defer(lambda connection: finalize(connection, version, published))
+    return published
 
 
-def settle(connection: Connection, version: Version, settled: Version) -> None:
-    """Record a version as it stands at its final place; what a writer that lost the place wrote is not there."""
-    versions.settle(connection, settled)
+def finalize(connection: Connection, version: Version, published: Version) -> None:
+    """Record that a version is published, with the content that is on storage."""
+    versions.finalize(connection, published)
     is_recorded = versions.find(connection, version.table_id, version.branch, version.version) is not None
-    if settled.digest != version.digest and is_recorded:  # nobody compared the one that is there with the one before it
+    if (
+        published.digest != version.digest and is_recorded
+    ):  # the published content was not compared with the version before it
         unknown = ColumnWrite.unknown(version.version).encode()
         column_writes.save(connection, version.table_id, version.branch, version.version, unknown)
 
 
 def _check_kept(database: Database, folder: FileIO, version: Version, final: str) -> None:
-    """Take a manifest back whose table was dropped meanwhile: in a bucket, no missing folder tells of that."""
+    """Remove a manifest whose table was dropped meanwhile: a bucket has no missing folder that would tell."""
     recorded = version.transaction_id is not None
     if recorded and not database.read(lambda c: versions.find(c, version.table_id, version.branch, version.version)):
         folder.remove(final)
@@ -69,11 +71,11 @@ def _check_kept(database: Database, folder: FileIO, version: Version, final: str
 
 
 def _dropped() -> TableNotFoundError:
-    return TableNotFoundError("The table was dropped while it was written.")
+    return TableNotFoundError("The table was dropped during the commit.")
 
 
 def withdraw(connection: Connection, version: Version) -> bool:
-    """Remove the record of a version, with what it wrote in place, and tell whether there was one."""
+    """Remove the record of a version and of what it wrote in place; false if there was none."""
     withdrawn = versions.withdraw(connection, version)
     if withdrawn:
         column_writes.delete(connection, version.table_id, version.branch, version.version)
@@ -81,7 +83,7 @@ def withdraw(connection: Connection, version: Version) -> bool:
 
 
 def _adopt(folder: FileIO, version: Version, final: str) -> Version:
-    """Return a version as it stands at its final place; what was staged for it counts only if it is the same."""
+    """Return a version with the content that is published under its name."""
     stored = folder.stat(final)
     try:
         content = folder.read(final)

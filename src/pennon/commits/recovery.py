@@ -1,4 +1,4 @@
-"""Recovery of versions whose manifests are damaged or gone, as a power cut or a failing disk leaves them."""
+"""Recovery of versions whose manifests are damaged or missing, for example after a power failure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pennon.catalog import StillReferencedError, lost_versions, versions
-from pennon.commits.manifest import BadManifestError, parse_manifest
-from pennon.commits.publication import digest_of, publish, settle, withdraw
+from pennon.catalog import ForeignKeyError, lost_versions, versions
+from pennon.commits.manifest import InvalidManifestError, parse_manifest
+from pennon.commits.publication import digest_of, finalize, publish, withdraw
 from pennon.storage.layout import versions_folder
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.commits")
 
-#: Where damaged manifests are kept: beside ``_versions``, where Lance would take them for versions.
+#: Where damaged manifests are kept: outside ``_versions``, where Lance would read them as versions.
 LOST_FOLDER = "_lost_versions"
 _PAGE = 100
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is on storage for a recorded version: the version as it can be read, or why it cannot."""
+    """The state of a recorded version on storage: the version if it can be read, or the reason why it cannot."""
 
     version: Version | None
     reason: str = ""
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(folder: FileIO, version: Version) -> Finding:
-    """Read a recorded version's manifest; content that another writer put there in its place counts, too."""
+    """Read the manifest of a recorded version; a valid manifest of another writer is accepted too."""
     path = f"{versions_folder(version.branch)}/{version.manifest}"
     stored = folder.stat(path)
     try:
@@ -49,7 +49,7 @@ def examine(folder: FileIO, version: Version) -> Finding:
     if digest != version.digest:
         try:
             manifest = parse_manifest(content)
-        except BadManifestError as error:
+        except InvalidManifestError as error:
             return Finding(None, f"its manifest is damaged: {error}", digest)
         if (manifest.version, manifest.branch) != (version.version, version.branch):
             return Finding(None, f"its manifest is that of version {manifest.version}", digest)
@@ -58,27 +58,27 @@ def examine(folder: FileIO, version: Version) -> Finding:
     return Finding(replace(version, size=len(content), digest=digest, e_tag=tag, staged=staged, pending=False))
 
 
-def finish(database: Database, folder: FileIO, version: Version) -> Version | None:
-    """Finish a version whose committer died half-way; none, and no record any more, when its manifest is lost."""
+def complete(database: Database, folder: FileIO, version: Version) -> Version | None:
+    """Complete an interrupted commit; if its manifest is lost, withdraw the version and return None."""
     finding = Finding(None)
-    for _ in range(2):  # looked at again: the committer may have moved it between the two looks
+    for _ in range(2):  # twice, because the committer may publish it between the two reads
         finding = examine(folder, version)
         if finding.version is not None:
-            return _settle(database, folder, version, finding.version)
+            return _finalize(database, folder, version, finding.version)
         recovered = _recover(database, folder, version, finding)
         if recovered is not None:
             return recovered
-    _give_up(database, folder, [(version, finding)])
+    _withdraw_lost(database, folder, [(version, finding)])
     return None
 
 
-def heal(database: Database, folder: FileIO, newest: Version) -> Version | None:
-    """Recover a version that cannot be read, or fall back to the last one before it that can be.
+def recover_latest(database: Database, folder: FileIO, newest: Version) -> Version | None:
+    """Recover a version that cannot be read, or withdraw it and fall back to the last readable one before it.
 
-    Where none can be read, storage itself may be out of reach, so nothing is given up.
+    If no version can be read, storage itself may be unavailable, so nothing is withdrawn.
     """
     lost: list[tuple[Version, Finding]] = []
-    for row in _downwards(database, newest):
+    for row in _newest_first(database, newest):
         finding = examine(folder, row)
         good = finding.version or _recover(database, folder, row, finding)
         if good is None:
@@ -86,20 +86,20 @@ def heal(database: Database, folder: FileIO, newest: Version) -> Version | None:
             continue
         if good.digest != row.digest:
             database.write(partial(versions.correct, version=good))
-        _give_up(database, folder, lost)
+        _withdraw_lost(database, folder, lost)
         return good
     return None
 
 
-def _settle(database: Database, folder: FileIO, version: Version, settled: Version) -> Version:
+def _finalize(database: Database, folder: FileIO, version: Version, published: Version) -> Version:
     if version.staged is not None:
         folder.remove(f"{versions_folder(version.branch)}/{version.staged}")
-    database.defer(lambda connection: settle(connection, version, settled))
-    return settled
+    database.defer(lambda connection: finalize(connection, version, published))
+    return published
 
 
 def _recover(database: Database, folder: FileIO, version: Version, finding: Finding) -> Version | None:
-    """Put a version's manifest back from the staged copy whose digest was recorded; none when there is no such copy."""
+    """Publish the staged copy of a manifest again, if its digest is the recorded one; None if there is no such copy."""
     if version.staged is None:
         return None
     place = versions_folder(version.branch)
@@ -117,12 +117,12 @@ def _recover(database: Database, folder: FileIO, version: Version, finding: Find
     found = examine(folder, version).version
     if found is not None:
         database.write(lambda connection: versions.correct(connection, found))
-        logger.warning("version %d of table %s was put back from its staged copy", found.version, found.table_id)
+        logger.warning("version %d of table %s was recovered from its staged copy", found.version, found.table_id)
     return found
 
 
 def _set_aside(folder: FileIO, version: Version, finding: Finding) -> None:
-    """Move a damaged manifest out of the way of the version that takes its place; never any other content."""
+    """Move a damaged manifest to the folder of lost versions; other content stays."""
     path = f"{versions_folder(version.branch)}/{version.manifest}"
     try:
         content = folder.read(path) if finding.damaged is not None else None
@@ -133,8 +133,8 @@ def _set_aside(folder: FileIO, version: Version, finding: Finding) -> None:
         folder.remove(path)
 
 
-def _give_up(database: Database, folder: FileIO, lost: list[tuple[Version, Finding]]) -> None:
-    """Withdraw versions whose manifests cannot be recovered, loudly: their rows may have been acknowledged."""
+def _withdraw_lost(database: Database, folder: FileIO, lost: list[tuple[Version, Finding]]) -> None:
+    """Withdraw versions whose manifests are lost, and log an error: their rows may have been acknowledged."""
 
     def work(connection: Connection) -> list[tuple[Version, Finding]]:
         withdrawn = [(version, finding) for version, finding in lost if withdraw(connection, version)]
@@ -143,15 +143,15 @@ def _give_up(database: Database, folder: FileIO, lost: list[tuple[Version, Findi
         return withdrawn
 
     for version, finding in lost:
-        _set_aside(folder, version, finding)  # while the record keeps others from committing the same number
+        _set_aside(folder, version, finding)  # before withdrawal, while no one else can commit the number
     try:
-        given_up = database.write(work) if lost else []
-    except StillReferencedError:
+        withdrawn = database.write(work) if lost else []
+    except ForeignKeyError:
         return  # the table was dropped meanwhile, and its files with it
-    for version, finding in given_up:
+    for version, finding in withdrawn:
         logger.error(
             "version %d of table %s%s is lost: %s, and there is no staged copy of it. Readers get the version before "
-            "it; `pennon doctor` lists such losses",
+            "it; `pennon doctor` lists lost versions",
             version.version,
             version.table_id,
             f" on branch {version.branch}" if version.branch else "",
@@ -159,8 +159,8 @@ def _give_up(database: Database, folder: FileIO, lost: list[tuple[Version, Findi
         )
 
 
-def _downwards(database: Database, newest: Version) -> Iterator[Version]:
-    """Return the recorded versions of a branch from one on, the newest first."""
+def _newest_first(database: Database, newest: Version) -> Iterator[Version]:
+    """Return the recorded versions of a branch up to one, newest first."""
     after = newest.version + 1
     page = partial(versions.page, table_id=newest.table_id, branch=newest.branch, descending=True, limit=_PAGE)
     while rows := database.read(partial(page, after=after)):

@@ -1,4 +1,4 @@
-"""Checking a staged manifest: that it is one, of this very table, branch and version, and that it follows the last."""
+"""Validation of staged manifests: each must be of this table, branch and version, and follow the latest version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 
 from pennon.catalog.versions import Version
 from pennon.commits.column_writes import ColumnWrite, find_column_write
-from pennon.commits.manifest import READABLE_FLAGS, BadManifestError, Manifest, parse_manifest, parse_operation
+from pennon.commits.manifest import READABLE_FLAGS, InvalidManifestError, Manifest, parse_manifest, parse_operation
 from pennon.commits.publication import digest_of
 from pennon.core.identifiers import format_identifier
 from pennon.storage.layout import (
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pennon.commits.confinement import Confinement
     from pennon.storage.file_io import FileIO
 
-#: Files looked for when a manifest names data the version before it did not have.
+#: How many of the new data files that a manifest names are looked for on storage.
 _FILES_PROBED = 8
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A version that a client asks to be recorded."""
+    """A version that a client proposes to commit."""
 
     version: int
     manifest_path: str
@@ -49,21 +49,21 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Staged:
-    """A proposal that was found good, with the bytes that will become the manifest."""
+    """A valid proposal, with the content of its manifest."""
 
     table: Table
     folder: FileIO
     version: Version
     manifest: Manifest
     content: bytes
-    #: What it writes in place to fragments of the version before it.
+    #: What it writes in place to fragments of the previous version.
     column_write: ColumnWrite | None = None
-    #: The paths of the staged manifest and of all that it names and the version before did not.
+    #: The paths of the staged manifest and of all files that are new in it.
     written: tuple[str, ...] = ()
 
 
 def staged_name(table: Table, folder: FileIO, proposal: Proposal) -> str:
-    """Return the file name of the staged manifest, or refuse a path that could name anything else."""
+    """Return the file name of the staged manifest; refuse a path that does not name one of this table."""
     place = f"{folder.store_path}/{versions_folder(check_branch(proposal.branch))}/"
     path = proposal.manifest_path.removeprefix("/")
     name = path.removeprefix(place)
@@ -75,29 +75,33 @@ def staged_name(table: Table, folder: FileIO, proposal: Proposal) -> str:
         )
     scheme = proposal.naming_scheme
     if scheme is not None and scheme.upper() != parsed.scheme:
-        raise InvalidInputError(f"naming_scheme is {scheme!r}, but the staged manifest is named as {parsed.scheme}.")
+        raise InvalidInputError(
+            f"naming_scheme is {scheme!r}, but the staged manifest has a name of scheme {parsed.scheme}."
+        )
     return name
 
 
 class Inspector:
-    """Reads staged manifests and compares them with the version they follow."""
+    """Reads staged manifests and compares them with the previous version."""
 
     def __init__(self, confinement: Confinement, cache_bytes: int) -> None:
         self._confinement = confinement
         self._lock = Lock()
-        # Of each branch the newest only: no commit is ever compared with an older one.
+        # Only the latest of each branch: no commit is compared with an older one.
         self._seen: LRUCache[tuple[str, str], tuple[str, Manifest]] = LRUCache(
             max(cache_bytes, 1),
             getsizeof=lambda seen: 400 + 250 * (len(seen[1].data_files) + len(seen[1].deletion_files)),
         )
 
     def inspect(self, table: Table, folder: FileIO, proposal: Proposal, latest: Version | None) -> Staged:
-        """Return the staged version, or raise what is wrong with it; raises ``FileNotFoundError`` if it is gone."""
+        """Return the staged version if it is valid; raises ``FileNotFoundError`` if its manifest does not exist."""
         branch = check_branch(proposal.branch)
         staged = staged_name(table, folder, proposal)
         scheme = _scheme_of(staged)
         if latest is not None and _scheme_of(latest.manifest) != scheme:
-            raise InvalidInputError(f"The table's manifests are not named as {scheme}; use its naming scheme.")
+            raise InvalidInputError(
+                f"The table's manifests do not use the naming scheme {scheme}; use the scheme of its latest version."
+            )
         path = f"{versions_folder(branch)}/{staged}"
         content = folder.read(path)
         _check_tag(folder, path, proposal, len(content))
@@ -124,23 +128,25 @@ class Inspector:
         )
         written = (path, *new_files(branch, manifest, before))
         if any(folder.is_link(file) for file in written):
-            raise InvalidInputError("The staged manifest names a file that is a link; a table holds files of its own.")
+            raise InvalidInputError(
+                "The staged manifest names a file that is a link; a table must have its files itself."
+            )
         return Staged(table, folder, version, manifest, content, column_write, written)
 
     def remember(self, version: Version, manifest: Manifest) -> None:
-        """Keep a manifest that the next commit of its branch will be compared with."""
+        """Cache a manifest, with which the next commit of its branch is compared."""
         with self._lock:
             seen = (version.digest, manifest)
             if self._seen.getsizeof(seen) <= self._seen.maxsize:
                 self._seen[version.table_id, version.branch] = seen
 
     def _before(self, table: Table, folder: FileIO, latest: Version | None) -> Manifest | None:
-        """Return the latest version's manifest; none where there is no version, or another writer's is unreadable."""
+        """Return the manifest of the latest version; None without one, or if another writer's cannot be read."""
         try:
             return self._manifest_of(folder, latest) if latest is not None else None
-        except BadManifestError:
+        except InvalidManifestError:
             if table.managed:
-                raise  # it was good when it was recorded, so it is recovered first
+                raise  # it was valid when it was recorded, so the caller recovers it first
             return None
 
     def _manifest_of(self, folder: FileIO, version: Version) -> Manifest:
@@ -153,11 +159,11 @@ class Inspector:
 
 
 def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Manifest) -> None:
-    """Refuse a manifest that was derived from another table than this one.
+    """Refuse a manifest that is derived from another table.
 
-    A writer that opened a table of the same name before it was dropped and made again stages manifests whose
-    earlier data files went with the old table, or that forget the rows of the new one. What deletes whole fragments
-    names no file: it is known by the ids that were given so far, unless both tables have given the same.
+    A writer that opened a table before it was dropped and created again stages manifests that need data files of the
+    dropped table, or that lack rows of the new one. A commit that only deletes whole fragments names no new file; it is
+    recognized by the highest ids assigned so far, unless they are the same in both tables.
     """
     _check_labels(manifest, before)
     home = branch_folder(branch)
@@ -169,11 +175,11 @@ def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Mani
         return
     operation = operation_of(folder, branch, manifest)
     if operation == "append" or (operation == "delete" and manifest.counters != before.counters):
-        raise ConcurrentModificationError("The staged manifest follows another state than the latest version.")
+        raise ConcurrentModificationError("The staged manifest does not follow the latest version.")
 
 
 def new_files(branch: str, manifest: Manifest, before: Manifest | None) -> list[str]:
-    """Return the paths of what a manifest names and the version before did not; a folder ends with a slash."""
+    """Return the paths that are new in a manifest; folders end with a slash."""
     home = branch_folder(branch)
     data, deletions, indices = set(manifest.data_files), manifest.deletion_files, manifest.index_folders
     if before is not None:
@@ -200,7 +206,7 @@ def _check_tag(folder: FileIO, path: str, proposal: Proposal, size: int) -> None
         return
     stored = folder.stat(path)
     if stored is not None and stored.e_tag is not None and _plain_tag(stored.e_tag) != _plain_tag(proposal.e_tag):
-        raise InvalidInputError("e_tag is not that of the staged manifest: it was written again since.")
+        raise InvalidInputError("e_tag does not match the staged manifest: it was overwritten since.")
 
 
 def _plain_tag(tag: str) -> str:
@@ -210,17 +216,17 @@ def _plain_tag(tag: str) -> str:
 def _check_content(content: bytes, version: int, branch: str) -> Manifest:
     try:
         manifest = parse_manifest(content)
-    except BadManifestError as error:
+    except InvalidManifestError as error:
         raise InvalidInputError(f"The staged file is not a Lance manifest: {error}.") from None
     if manifest.version != version:
-        raise InvalidInputError(f"The staged manifest is that of version {manifest.version}, not {version}.")
+        raise InvalidInputError(f"The staged manifest is of version {manifest.version}, not {version}.")
     if manifest.branch != branch:
         named = manifest.branch or "main"
-        raise InvalidInputError(f"The staged manifest is that of branch {named!r}, not {branch or 'main'!r}.")
+        raise InvalidInputError(f"The staged manifest is of branch {named!r}, not {branch or 'main'!r}.")
     if manifest.reader_flags & ~READABLE_FLAGS:
         raise InvalidInputError(
-            f"The staged manifest needs features no reader here has (flags {manifest.reader_flags}); "
-            "committing it would make the table unreadable."
+            f"The staged manifest needs features that this server cannot read (flags {manifest.reader_flags}), so the "
+            "table would become unreadable."
         )
     return manifest
 
@@ -228,9 +234,9 @@ def _check_content(content: bytes, version: int, branch: str) -> Manifest:
 def column_write_of(
     folder: FileIO, branch: str, content: bytes, manifest: Manifest, before: Manifest | None
 ) -> ColumnWrite | None:
-    """Return what a manifest writes in place to the version before it, if that is known; None if nothing.
+    """Return what a manifest writes in place to the previous version; None if nothing.
 
-    Its transaction is not read where all new files are of new fragments, as those of an append are.
+    If all new files belong to new fragments, as in an append, its transaction is not read.
     """
     new = manifest.data_files.keys() - before.data_files.keys() if before is not None else ()
     if before is not None and new and before.fragment_ids.isdisjoint(manifest.data_files[name] for name in new):
@@ -239,7 +245,7 @@ def column_write_of(
 
 
 def _check_labels(manifest: Manifest, before: Manifest) -> None:
-    """Refuse to make blobs of values that were written as something else, or the other way round."""
+    """Refuse to relabel values as blobs, or blobs as other values."""
     keeps_files = manifest.data_files.keys() & before.data_files.keys() or (
         manifest.has_base_files and before.has_base_files
     )
@@ -247,16 +253,16 @@ def _check_labels(manifest: Manifest, before: Manifest) -> None:
         common = manifest.field_ids & before.field_ids
         if any(manifest.blob_fields.get(number) != before.blob_fields.get(number) for number in common):
             raise InvalidInputError(
-                "The staged manifest makes blobs of a field that held other values, or other values of one that held "
-                "blobs; write a new column instead."
+                "The staged manifest relabels the values of a field as blobs, or blobs as other values; write a new "
+                "column instead."
             )
 
 
 def operation_of(folder: FileIO, branch: str, manifest: Manifest) -> str | None:
-    """Return what a manifest's commit does; none when its transaction cannot be read."""
+    """Return the operation of a commit; None if its transaction cannot be read."""
     if manifest.operation is not None or not manifest.transaction_file or "/" in manifest.transaction_file:
         return manifest.operation
     try:
         return parse_operation(folder.read(f"{branch_folder(branch)}_transactions/{manifest.transaction_file}"))
-    except (FileNotFoundError, BadManifestError):
+    except (FileNotFoundError, InvalidManifestError):
         return None

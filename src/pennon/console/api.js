@@ -1,15 +1,15 @@
-/** Requests to the server this page came from; nothing is asked of anyone else. */
+/** Requests to the server of this page, and to no other. */
 
-/** Where the server is: above this file, also behind a proxy that serves it under a path. */
+/** The URL of the server, relative to this file, so that it works behind a proxy that serves it under a path. */
 export const BASE = new URL("..", import.meta.url).href.replace(/\/$/, "");
 
 const KEY = "pennon.key";
 const PAGE = 2000;
 
-/** An answer that is an error, or no answer at all (`status` 0). */
+/** An error response, or no response (`status` 0). */
 export class ApiError extends Error {
   constructor(status, body) {
-    super(body?.error ?? `The server answered ${status}.`);
+    super(body?.error ?? `The server responded with status ${status}.`);
     this.status = status;
     this.code = body?.code;
     this.detail = body?.detail ?? "";
@@ -19,7 +19,7 @@ export class ApiError extends Error {
 
 export const events = new EventTarget();
 
-// Kept for this tab only: closing it signs out.
+// Stored for this tab only: closing it signs out.
 export const key = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
@@ -48,39 +48,39 @@ async function ask(request, signal, more) {
     if (error.name === "AbortError") throw error;
     events.dispatchEvent(new Event("offline"));
     throw new ApiError(0, {
-      error: "The server does not answer.",
-      detail: "Is it running? The page goes on by itself when it is back.",
+      error: "The server does not respond.",
+      detail: "Is it running? The page reconnects automatically.",
     });
   }
   if (!response.ok) {
-    const told = await response.json().catch(() => null);
+    const failure = await response.json().catch(() => null);
     if (response.status === 401) events.dispatchEvent(new Event("signin"));
-    throw new ApiError(response.status, told);
+    throw new ApiError(response.status, failure);
   }
   return response;
 }
 
-/** Carry out a request and return the JSON of its answer. @param {Request} request */
+/** Send a request and return the JSON of its response. @param {Request} request */
 export async function call(request, signal) {
   const response = await ask(request, signal);
   const text = await response.text();
   return text ? JSON.parse(text) : null;
 }
 
-/** Return the bytes of an answer. */
+/** Return the bytes of a response. */
 export async function download(request, signal) {
   const response = await ask(request, signal, { accept: "*/*" });
   return response.blob();
 }
 
-/** Return all items of a listing in pages, telling each page as it comes. */
-export async function listAll(make, field, signal, told = () => {}) {
+/** Return all items of a paged listing; `onPage` is called after each page. */
+export async function listAll(make, field, signal, onPage = () => {}) {
   const found = [];
   let token = null;
   do {
     const page = await call(make(token), signal);
     found.push(...(page[field] ?? []));
-    told(found);
+    onPage(found);
     token = page.page_token || null;
   } while (token);
   return found;
@@ -93,11 +93,11 @@ export function listing(path, token, more = "") {
 }
 
 /**
- * Follow server-sent events; EventSource cannot send a key, so the stream is read here.
- * @param {(kind: string, data: any) => void} heard
+ * Read server-sent events; EventSource cannot send a key.
+ * @param {(kind: string, data: any) => void} onEvent
  * @returns {Promise<number>} the number of the last event
  */
-export async function follow(path, after, heard, signal) {
+export async function follow(path, after, onEvent, signal) {
   const response = await ask({ method: "GET", path: `${path}?after=${after}` }, signal, {
     accept: "text/event-stream",
   });
@@ -110,14 +110,14 @@ export async function follow(path, after, heard, signal) {
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop();
     for (const block of blocks) {
-      const told = Object.fromEntries(
+      const event = Object.fromEntries(
         block
           .split("\n")
           .filter((line) => line.includes(": "))
           .map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]),
       );
-      if (told.id) last = Number(told.id);
-      if (told.event) heard(told.event, JSON.parse(told.data));
+      if (event.id) last = Number(event.id);
+      if (event.event) onEvent(event.event, JSON.parse(event.data));
     }
   }
 }

@@ -1,13 +1,13 @@
-/** Puts the page together: signs in, draws the tree, and shows what the address names. */
+/** The application: signs in, draws the tree, and shows the page of the URL. */
 
 import { BASE, events, key } from "./api.js";
 import { h, put, redraw } from "./dom.js";
 import { home, namespacePage } from "./home.js";
 import { jobPage } from "./jobs/detail.js";
 import { jobsPage } from "./jobs/list.js";
-import { nothing, problem } from "./parts/dialogs.js";
+import { emptyState, errorBox } from "./parts/dialogs.js";
 import { parse } from "./router.js";
-import { recognise } from "./session.js";
+import { identify } from "./session.js";
 import { tablePage } from "./table/page.js";
 import { Tree } from "./tree.js";
 
@@ -20,7 +20,7 @@ let leavePage = new AbortController();
 let shownPath = null;
 let tree = null;
 
-/** Show what the address names; what was there stays until that is ready, so nothing jumps. */
+/** Show the page of the URL; the previous one stays until it is ready, to avoid flicker. */
 async function show() {
   const route = parse(location.hash);
   const page = PAGES[route.page];
@@ -38,10 +38,10 @@ async function show() {
   try {
     content = page
       ? await page(route, signal)
-      : nothing("There is no such page.", h("a", { href: "#/" }, "Go to the overview"));
+      : emptyState("Page not found.", h("a", { href: "#/" }, "Go to the overview"));
   } catch (error) {
     if (signal.aborted || error.status === 401) return;
-    content = problem(error, show);
+    content = errorBox(error, show);
   }
   if (signal.aborted) return;
   redraw(main, () => put(main, content));
@@ -70,11 +70,11 @@ function signIn(message = "") {
       },
     },
     h("h1", {}, "Sign in"),
-    h("p", {}, "This server needs an API key. It is kept until this tab is closed."),
+    h("p", {}, "This server needs an API key. The browser forgets it when you close this tab."),
     h("div.field", {}, h("label", { for: "key" }, "API key"), input),
     message ? h("p.bad", { role: "alert" }, message) : null,
     h("button.primary", { type: "submit" }, "Sign in"),
-    h("p.muted.small", {}, "Whoever runs the server makes keys with ", h("code", {}, "pennon keys create"), "."),
+    h("p.muted.small", {}, "Your administrator creates keys with ", h("code", {}, "pennon keys create"), "."),
   );
   document.body.classList.add("signed-out");
   put(main, form);
@@ -85,32 +85,32 @@ function signIn(message = "") {
 async function start() {
   let caller;
   try {
-    caller = await recognise();
+    caller = await identify();
   } catch (error) {
     if (error.status === 401) signIn(key.get() ? error.message : "");
-    else put(main, problem(error, start));
+    else put(main, errorBox(error, start));
     key.set(error.status === 401 ? null : key.get());
     return;
   }
   document.body.classList.remove("signed-out");
-  document.getElementById("caller").textContent = caller.recognised_by_key ? caller.name : "";
-  document.getElementById("leave").hidden = !caller.recognised_by_key;
+  document.getElementById("caller").textContent = caller.authenticated ? caller.name : "";
+  document.getElementById("leave").hidden = !caller.authenticated;
   tree = new Tree(document.getElementById("side"));
   tree.load();
   show();
 }
 
-/** Wait for a server that does not answer, and go on where we were. */
+/** Wait for a server that does not respond, and reconnect. */
 async function waitForServer() {
   if (!banner.hidden) return;
-  banner.textContent = "The server does not answer. Trying again every two seconds…";
+  banner.textContent = "The server does not respond. Retrying every two seconds…";
   banner.hidden = false;
   for (;;) {
     await new Promise((done) => setTimeout(done, RETRY_MILLIS));
     try {
       if ((await fetch(`${BASE}/healthz`, { cache: "no-store" })).ok) break;
     } catch {
-      // Not yet.
+      // Still down.
     }
   }
   banner.hidden = true;
@@ -133,7 +133,7 @@ function toggleDrawer(open = !document.body.classList.contains("drawer")) {
 events.addEventListener("offline", waitForServer);
 events.addEventListener(
   "signin",
-  () => !document.body.classList.contains("signed-out") && tree && signIn("The key is not accepted any more."),
+  () => !document.body.classList.contains("signed-out") && tree && signIn("The key is no longer accepted."),
 );
 events.addEventListener("catalog", () => tree?.load());
 window.addEventListener("hashchange", show);

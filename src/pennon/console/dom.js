@@ -1,9 +1,9 @@
-/** Making elements: text is always text, never markup. */
+/** Creation of elements. Text is never parsed as markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Make an element.
+ * Create an element.
  * @param {string} tag its name, with classes as in "div.card.wide"
  * @param {Record<string, unknown>} [props] `on…` listeners, `style` as an object, properties or attributes
  * @param {...unknown} children elements, text, lists of them; null and false are left out
@@ -14,7 +14,7 @@ export function h(tag, props = {}, ...children) {
   return fill(document.createElement(name), classes, props, children);
 }
 
-/** Make an element of a drawing. */
+/** Create an SVG element. */
 export function s(tag, props = {}, ...children) {
   const [name, ...classes] = tag.split(".");
   return fill(document.createElementNS(SVG, name), classes, props, children);
@@ -43,15 +43,15 @@ export function add(element, children) {
   }
 }
 
-/** Replace what an element holds. */
+/** Replace the children of an element. */
 export function put(element, ...children) {
   element.replaceChildren();
   add(element, children);
   return element;
 }
 
-/** Call a function after others stopped asking for it for a while. */
-export function settle(work, milliseconds = 200) {
+/** Call a function once its calls have stopped for a while. */
+export function debounce(work, milliseconds = 200) {
   let timer = 0;
   return (...given) => {
     clearTimeout(timer);
@@ -61,7 +61,7 @@ export function settle(work, milliseconds = 200) {
 
 const nameOf = (element) => element.id || element.getAttribute("aria-label") || element.textContent;
 
-/** Draw something anew and leave the reader where it was: the focus, and how far regions are scrolled. */
+/** Redraw an element and keep the focus and scroll positions. */
 export function redraw(root, draw) {
   const active =
     root.contains(document.activeElement) && document.activeElement !== root ? document.activeElement : null;
@@ -83,8 +83,8 @@ export function redraw(root, draw) {
     ?.focus({ preventScroll: true });
 }
 
-/** Tell whether text of an element is being marked: it must not be drawn away then. */
-export function isMarked(root) {
-  const marked = getSelection();
-  return !marked.isCollapsed && root.contains(marked.anchorNode);
+/** Tell whether text of an element is selected: redrawing it would lose the selection. */
+export function hasSelection(root) {
+  const selection = getSelection();
+  return !selection.isCollapsed && root.contains(selection.anchorNode);
 }

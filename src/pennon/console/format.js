@@ -1,11 +1,11 @@
-/** Values as people read them. */
+/** Formatting of values for people. */
 
 const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
 
 export const count = (value) => (value === null || value === undefined ? "—" : COUNT.format(value));
 
-/** Return a count with the word for what is counted: "1 row", "2 rows". */
+/** Return a count with its noun: "1 row", "2 rows". */
 export const countOf = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
 
 export function bytes(value) {
@@ -21,7 +21,7 @@ export function bytes(value) {
 export function percent(part, whole) {
   if (!whole) return "0%";
   const share = (100 * part) / whole;
-  // 100% is said only when it is all of it: rounding must not get there.
+  // Rounding must not yield 100% before everything is done.
   if (part < whole && share >= 99) return `${Math.min(99.9, Math.floor(share * 10) / 10)}%`;
   if (share > 0 && share < 0.1) return "< 0.1%";
   return `${share >= 10 || Number.isInteger(share) ? Math.round(share) : share.toFixed(1)}%`;
@@ -50,7 +50,7 @@ export function ago(milliseconds) {
   return `${Math.round(past / 86400)} days ago`;
 }
 
-/** Return an Arrow type, as the server tells it, in one line. */
+/** Return an Arrow type of the server in one line. */
 export function typeText(type) {
   if (!type) return "";
   const inner = type.fields ?? [];
@@ -67,7 +67,7 @@ export function typeText(type) {
   }
 }
 
-/** Return a type that holds no other as Arrow writes it; the server tells of "timestamp:us:UTC". */
+/** Return a type without children in Arrow's notation; the server sends "timestamp:us:UTC". */
 function plainType(text) {
   const [name, first, ...rest] = text.split(":");
   if (name === "decimal") return `decimal${first}(${rest.join(", ")})`;
@@ -76,10 +76,10 @@ function plainType(text) {
   return `${name}[${first}${zone && zone !== "-" ? `, ${zone}` : ""}]`;
 }
 
-/** Return the type of a field; of a blob, not how it is stored. */
+/** Return the type of a field; "blob" for a blob column, however it is stored. */
 export const fieldType = (field) => (isBlob(field) ? "blob" : typeText(field.type));
 
-/** Return a number with as many digits as one reads, however small it is. */
+/** Return a number with at most seven significant digits. */
 export const digits = (value) => String(Number.isInteger(value) ? value : Number(value.toPrecision(7)));
 
 const FLOATS = new Set(["float", "double", "halffloat", "float16", "float32", "float64"]);

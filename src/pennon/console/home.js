@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { count, countOf } from "./format.js";
 import { jobTable } from "./jobs/list.js";
 import { crumbs } from "./parts/crumbs.js";
-import { nothing } from "./parts/dialogs.js";
+import { emptyState } from "./parts/dialogs.js";
 import { copyButtons } from "./parts/snippets.js";
 import { address, tableAddress } from "./router.js";
 import { who } from "./session.js";
@@ -32,16 +32,16 @@ export async function home(route, signal) {
       "p.muted",
       {},
       `Pennon ${caller.server_version} at ${BASE}. `,
-      caller.recognised_by_key
+      caller.authenticated
         ? `You are ${caller.name}: ${caller.grants.map((grant) => `${grant.role} of ${grant.namespace.join(".") || "everything"}`).join(", ")}.`
-        : "The server has no keys, so everyone on this machine may do everything.",
+        : "The server has no API keys: everyone on this machine has full access.",
     ),
     tables.tables.length
       ? null
       : h(
           "section.card",
           {},
-          h("h2", {}, "There are no tables yet"),
+          h("h2", {}, "No tables yet"),
           h("p", {}, "Create one with Pennon's SDK or any client for Lance tables:"),
           h("pre.code", { tabindex: "0" }, FIRST_STEPS()),
         ),
@@ -57,19 +57,19 @@ export async function home(route, signal) {
       ),
       jobs.jobs.length
         ? jobTable(jobs.jobs)
-        : nothing("No job has run yet.", "A backfill or a refresh of a view starts one."),
+        : emptyState("No job has run yet.", "A backfill or a refresh of a view starts one."),
     ),
   );
 }
 
 const atLeast = (found, word, more) => (more ? `${count(found.length)}+ ${word}s` : countOf(found.length, word));
 
-/** A namespace: what is in it. */
+/** The page of a namespace. */
 export async function namespacePage(route, signal) {
   const id = pathOf(route.id);
   const list = { method: "GET", path: `/v1/namespace/${id}/table/list?limit=${SHOWN}&include_declared=true` };
-  const below = { method: "GET", path: `/v1/namespace/${id}/list?limit=${SHOWN}` };
-  const [tables, namespaces, views] = await Promise.all([call(list, signal), call(below, signal), viewsIn(route.id)]);
+  const children = { method: "GET", path: `/v1/namespace/${id}/list?limit=${SHOWN}` };
+  const [tables, namespaces, views] = await Promise.all([call(list, signal), call(children, signal), viewsIn(route.id)]);
   return h(
     "div.page",
     {},
@@ -87,7 +87,7 @@ export async function namespacePage(route, signal) {
       copyButtons(() => list, "list tables"),
     ),
     tables.page_token || namespaces.page_token
-      ? h("p.muted", {}, `The first ${SHOWN} are listed; the search at the left finds all.`)
+      ? h("p.muted", {}, `Only the first ${SHOWN} are listed; use the search on the left for the others.`)
       : null,
     tables.tables.length || namespaces.namespaces.length
       ? h(
@@ -105,7 +105,7 @@ export async function namespacePage(route, signal) {
             ),
           ),
         )
-      : nothing(
+      : emptyState(
           "This namespace is empty.",
           "Create a table in it with a client: ",
           h("code", {}, `db.create_table("name", rows, namespace_path=${JSON.stringify(route.id)})`),

@@ -1,4 +1,4 @@
-// Runs before the page is drawn, so that it is drawn once: a chosen theme wins over the system's.
+// Runs before the page is drawn, to avoid flicker: a selected theme takes precedence over the system's.
 (() => {
   const chosen = localStorage.getItem("pennon.theme");
   if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;

@@ -1,7 +1,7 @@
 /** The catalog as a tree: namespaces and tables, searched by any part of their names. */
 
 import { events, listAll, listing, pathOf } from "./api.js";
-import { h, settle } from "./dom.js";
+import { h, debounce } from "./dom.js";
 import { count, countOf } from "./format.js";
 import { address, go, tableAddress } from "./router.js";
 import { viewsIn } from "./views.js";
@@ -16,7 +16,7 @@ class Branch {
     this.namespaces = new Map();
     this.tables = [];
     this.open = names.length === 0;
-    this.asked = false;
+    this.loaded = false;
   }
 
   below(name) {
@@ -54,7 +54,7 @@ export class Tree {
     this.active = 0;
     this.search.addEventListener(
       "input",
-      settle(() => this.show(), 80),
+      debounce(() => this.show(), 80),
     );
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "ArrowDown") this.move(0);
@@ -63,7 +63,7 @@ export class Tree {
       "button.quiet",
       {
         type: "button",
-        "aria-label": "Load the catalog again",
+        "aria-label": "Reload the catalog",
         onclick: () => events.dispatchEvent(new Event("catalog")),
       },
       "⟳",
@@ -71,7 +71,7 @@ export class Tree {
     place.replaceChildren(h("div.tree-head", {}, this.search, refresh), this.list.element, this.status);
   }
 
-  /** Load all names; what is there is shown as it comes. */
+  /** Load all names, and show them page by page. */
   async load() {
     const opened = new Set(this.openBranches(this.root).map((branch) => branch.names.join("$")));
     this.root = new Branch("", []);
@@ -87,8 +87,8 @@ export class Tree {
           this.show();
         },
       );
-      await this.askBelow(this.root);
-      await Promise.all(this.openBranches(this.root).map((branch) => this.askBelow(branch)));
+      await this.loadChildren(this.root);
+      await Promise.all(this.openBranches(this.root).map((branch) => this.loadChildren(branch)));
       const current = this.current;
       this.current = "";
       if (current) this.mark(current.split("$"));
@@ -113,10 +113,10 @@ export class Tree {
     branch.tables.push({ name: names.at(-1), names, text: names.join(".").toLowerCase() });
   }
 
-  /** Ask for namespaces that may be empty, which the list of tables does not tell of. */
-  async askBelow(branch) {
-    if (branch.asked) return;
-    branch.asked = true;
+  /** Load the child namespaces, which may be empty and so missing from the list of tables. */
+  async loadChildren(branch) {
+    if (branch.loaded) return;
+    branch.loaded = true;
     const id = branch.names.length ? pathOf(branch.names) : "%24";
     const [found, views] = await Promise.all([
       listAll((token) => listing(`/v1/namespace/${id}/list`, token), "namespaces"),
@@ -126,7 +126,7 @@ export class Tree {
     for (const table of branch.tables) table.view = views.has(table.name);
   }
 
-  /** Mark the table that is shown, and open what it is in. */
+  /** Highlight the current table, and expand its namespaces. */
   mark(names) {
     if (this.current === names.join("$")) return;
     this.current = names.join("$");
@@ -135,7 +135,7 @@ export class Tree {
       branch = branch.namespaces.get(name);
       if (!branch) break;
       branch.open = true;
-      this.askBelow(branch).then(
+      this.loadChildren(branch).then(
         () => this.show(),
         () => {},
       );
@@ -155,7 +155,7 @@ export class Tree {
     else
       this.status.textContent = this.total
         ? countOf(this.total, "table")
-        : "No tables yet. Create one with a client; the overview says how.";
+        : "No tables yet. The overview shows how to create one.";
   }
 
   flatten(branch, level) {
@@ -209,12 +209,12 @@ export class Tree {
       return;
     }
     await this.toggle(row.branch);
-    if (this.active === at) this.list.focus(at); // else one has moved on meanwhile
+    if (this.active === at) this.list.focus(at); // otherwise the focus has moved meanwhile
   }
 
   async toggle(branch) {
     branch.open = !branch.open;
-    if (branch.open) await this.askBelow(branch).catch(() => {});
+    if (branch.open) await this.loadChildren(branch).catch(() => {});
     this.show();
     if (branch.open && !branch.tables.length && !branch.namespaces.size)
       go(address(["namespace", branch.names.join("$")]));

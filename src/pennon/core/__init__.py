@@ -1,1 +1,1 @@
-"""Identifiers, errors, settings, paging and the caller: what every layer shares. No I/O."""
+"""Identifiers, errors, settings, paging and the caller: shared by every layer. No I/O."""

@@ -1,8 +1,8 @@
-"""The metadata of Arrow IPC messages, read before Arrow decodes anything: what a message claims to be and to hold.
+"""The metadata of Arrow IPC messages, checked before Arrow decodes them.
 
-A message is a FlatBuffers table. Tables and texts in it are found by offsets, and several offsets may lead to one
-place: a few bytes can claim a schema of any size, which Arrow would build. So claims are added up here, each as often
-as it is made, and refused before Arrow sees them.
+A message is a FlatBuffers table. Tables and strings in it are found by offsets, and several offsets may point to the
+same bytes: a small message can claim a schema of any size, which Arrow would build. So the claimed sizes are added up,
+each as often as it is referenced, and too large ones are refused before Arrow sees them.
 """
 
 from __future__ import annotations
@@ -12,80 +12,80 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SCHEMA, DICTIONARY_BATCH, RECORD_BATCH = 1, 2, 3
-#: The largest metadata of a message. 16 MiB are the schema of some 100 000 columns.
+#: The maximum size of a message's metadata: the schema of about 100 000 columns.
 MAX_METADATA_BYTES = 16 * 1024 * 1024
 _MAX_FIELDS = 100_000
-#: Arrow refuses deeper ones itself.
+#: Arrow refuses deeper schemas itself.
 _MAX_DEPTH = 128
 _CONTINUATION = 0xFFFFFFFF
-#: Type ids of Arrow's ``Type`` union whose values take no bytes of their own, and others that are looked into.
+#: Type ids of Arrow's ``Type`` union: of types whose values take no bytes, and of types with details to check.
 _NULL, _TIMESTAMP, _STRUCT, _UNION, _FIXED_BINARY, _FIXED_LIST, _RUN_END = 1, 10, 13, 14, 15, 16, 22
 
 
-class MessageError(ValueError):
-    """The metadata of an Arrow message cannot be read, or claims more than is allowed."""
+class ArrowMessageError(ValueError):
+    """The metadata of an Arrow message is corrupt, or claims more than is allowed."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The claims of a record batch or of a dictionary's values."""
+    """The claimed sizes of a record batch or of a dictionary's values."""
 
     rows: int
-    #: The length of every array in it, parents before their children.
+    #: The length of every array, parents before their children.
     lengths: tuple[int, ...]
     #: Offset and length of every buffer in the message's body.
     buffers: tuple[tuple[int, int], ...]
     compressed: bool
 
     def decoded_sizes(self, body: bytes | memoryview) -> Iterator[int]:
-        """Return how many bytes each buffer has once it is decompressed."""
+        """Return the decompressed size of each buffer."""
         for offset, length in self.buffers:
             if min(offset, length) < 0 or offset + length > len(body):
-                raise MessageError("a buffer lies outside of its message")
+                raise ArrowMessageError("a buffer is outside its message")
             if not self.compressed or not length:
                 yield length
                 continue
             if length < 8:
-                raise MessageError("a compressed buffer has no length")
+                raise ArrowMessageError("a compressed buffer has no length")
             (size,) = struct.unpack_from("<q", body, offset)
             if size < -1:
-                raise MessageError("a compressed buffer has a negative length")
+                raise ArrowMessageError("a compressed buffer has a negative length")
             yield length - 8 if size == -1 else size
 
 
 @dataclass(frozen=True)
 class Message:
-    """What an Arrow message is."""
+    """The kind and the claimed sizes of an Arrow message."""
 
     kind: int
     body_bytes: int
-    #: Of a schema: whether each array of its batches, parents before their children, claims rows without bytes.
+    #: For a schema: whether each array of its batches has rows without bytes, parents before their children.
     weightless: tuple[bool, ...] = ()
-    #: Of a batch, and of a dictionary.
+    #: For a batch or a dictionary.
     batch: Batch | None = None
     dictionary: int = 0
     is_delta: bool = False
 
 
 def read_message(metadata: bytes | memoryview) -> Message:
-    """Return what the metadata of a message claims, or raise ``MessageError``."""
+    """Parse the metadata of a message; raises ``ArrowMessageError``."""
     try:
         return _read_message(memoryview(metadata))
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise error if isinstance(error, MessageError) else MessageError("its metadata is corrupt") from error
+        raise error if isinstance(error, ArrowMessageError) else ArrowMessageError("its metadata is corrupt") from error
 
 
 def check_schema_message(content: bytes) -> None:
-    """Raise ``MessageError`` unless some bytes begin with the message of a schema that is safe to read."""
+    """Raise ``ArrowMessageError`` unless the content begins with a schema message that is safe to read."""
     try:
         first, second = struct.unpack_from("<II", content)
     except struct.error as error:
-        raise MessageError("it is too short") from error
+        raise ArrowMessageError("it is too short") from error
     start, size = (8, second) if first == _CONTINUATION else (4, first)
     if size > min(MAX_METADATA_BYTES, len(content) - start):
-        raise MessageError("its metadata is cut off or too large")
+        raise ArrowMessageError("its metadata is cut off or too large")
     if read_message(memoryview(content)[start : start + size]).kind != SCHEMA:
-        raise MessageError("it is not the message of a schema")
+        raise ArrowMessageError("it is not a schema message")
 
 
 class _Table:
@@ -97,7 +97,7 @@ class _Table:
         (back,) = struct.unpack_from("<i", data, at)
         self._slots = at - back
         if self._slots < 0:
-            raise MessageError("its metadata is corrupt")
+            raise ArrowMessageError("its metadata is corrupt")
         (self._slots_bytes,) = struct.unpack_from("<H", data, self._slots)
 
     def number(self, slot: int, form: str) -> int:
@@ -106,37 +106,37 @@ class _Table:
 
     def table(self, slot: int) -> _Table | None:
         at = self._find(slot)
-        return _Table(self._data, _follow(self._data, at)) if at else None
+        return _Table(self._data, _resolve_offset(self._data, at)) if at else None
 
     def tables(self, slot: int) -> Iterator[_Table]:
         start, count = self._vector(slot)
         for index in range(count):
-            yield _Table(self._data, _follow(self._data, start + 4 * index))
+            yield _Table(self._data, _resolve_offset(self._data, start + 4 * index))
 
     def pairs(self, slot: int) -> tuple[tuple[int, int], ...]:
         start, count = self._vector(slot)
         if start + 16 * count > len(self._data):
-            raise MessageError("its metadata is corrupt")
+            raise ArrowMessageError("its metadata is corrupt")
         return tuple(struct.iter_unpack("<qq", self._data[start : start + 16 * count]))
 
     def vector_length(self, slot: int) -> int:
-        """Return the number of items of a vector."""
+        """Return the number of items in a vector."""
         return self._vector(slot)[1]
 
     def text_bytes(self, slot: int) -> int:
-        """Return the length of a text, which must be UTF-8: nobody could name a column that is not."""
+        """Return the length of a string, which must be UTF-8, or no client could name the column."""
         start, size = self._vector(slot)
         try:
             str(self._data[start : start + size], "utf-8")
         except UnicodeDecodeError as error:
-            raise MessageError("a text of its schema is not UTF-8") from error
+            raise ArrowMessageError("a string of its schema is not UTF-8") from error
         return size
 
     def _vector(self, slot: int) -> tuple[int, int]:
         at = self._find(slot)
         if not at:
             return 0, 0
-        start = _follow(self._data, at)
+        start = _resolve_offset(self._data, at)
         return start + 4, struct.unpack_from("<I", self._data, start)[0]
 
     def _find(self, slot: int) -> int:
@@ -147,17 +147,17 @@ class _Table:
         return self._at + offset if offset else 0
 
 
-def _follow(data: memoryview, at: int) -> int:
+def _resolve_offset(data: memoryview, at: int) -> int:
     return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _read_message(data: memoryview) -> Message:
-    root = _Table(data, _follow(data, 0))
+    root = _Table(data, _resolve_offset(data, 0))
     claims = _Claims(len(data))
     claims.add_entries(root, 4)
     kind, body_bytes, header = root.number(1, "<B"), root.number(3, "<q"), root.table(2)
     if header is None or body_bytes < 0:
-        raise MessageError("its metadata is corrupt")
+        raise ArrowMessageError("its metadata is corrupt")
     if kind == SCHEMA:
         claims.add_entries(header, 2)
         return Message(kind, body_bytes, weightless=claims.add_fields(header))
@@ -166,25 +166,25 @@ def _read_message(data: memoryview) -> Message:
     if kind == DICTIONARY_BATCH:
         values = header.table(1)
         if values is None:
-            raise MessageError("a dictionary has no values")
+            raise ArrowMessageError("a dictionary has no values")
         number, is_delta = header.number(0, "<q"), bool(header.number(2, "<B"))
         return Message(kind, body_bytes, batch=_read_batch(values), dictionary=number, is_delta=is_delta)
-    raise MessageError("it is neither a schema, a dictionary nor a batch")
+    raise ArrowMessageError("it is neither a schema, a dictionary nor a batch")
 
 
 def _read_batch(table: _Table) -> Batch:
     rows = table.number(0, "<q")
     lengths = tuple(length for length, _ in table.pairs(1))
     if rows < 0 or min(lengths, default=0) < 0:
-        raise MessageError("a batch has a negative number of rows")
+        raise ArrowMessageError("a batch has a negative number of rows")
     return Batch(rows, lengths, table.pairs(2), compressed=table.table(3) is not None)
 
 
 class _Claims:
-    """Adds up what a schema claims, by which it is refused before it is built."""
+    """Adds up the claimed sizes of a schema, and refuses it if they are too large."""
 
     def __init__(self, metadata_bytes: int) -> None:
-        # A writer that lets no two offsets lead to one place stays below the length of what it wrote.
+        # A writer without shared offsets stays below the size of its metadata.
         self._text_left = 4 * metadata_bytes + 64 * 1024
         self._fields = 0
 
@@ -194,12 +194,12 @@ class _Claims:
         while stack:
             field, depth, has_array = stack.pop()
             if depth > _MAX_DEPTH:
-                raise MessageError(f"its schema is nested more than {_MAX_DEPTH} levels deep")
+                raise ArrowMessageError(f"its schema is nested more than {_MAX_DEPTH} levels deep")
             self._add_field(field)
             kind, is_dictionary = field.number(2, "<B"), field.table(4) is not None
             if has_array:
                 weightless.append(not is_dictionary and _is_weightless(kind, field))
-            # The arrays below a dictionary are in its own batches.
+            # The children of a dictionary have their arrays in dictionary batches.
             children = _reversed(field, 5, self)
             stack.extend((child, depth + 1, has_array and not is_dictionary) for child in children)
         return tuple(weightless)
@@ -207,7 +207,7 @@ class _Claims:
     def count_fields(self, count: int) -> None:
         self._fields += count
         if self._fields > _MAX_FIELDS:
-            raise MessageError(f"its schema has more than {_MAX_FIELDS} fields")
+            raise ArrowMessageError(f"its schema has more than {_MAX_FIELDS} fields")
 
     def add_entries(self, table: _Table, slot: int) -> None:
         self._add_text(table.vector_length(slot) * 8)
@@ -226,11 +226,11 @@ class _Claims:
     def _add_text(self, size: int) -> None:
         self._text_left -= size
         if self._text_left < 0:
-            raise MessageError("its schema claims more text than it has")
+            raise ArrowMessageError("its schema claims more text than it contains")
 
 
 def _reversed(table: _Table, slot: int, claims: _Claims) -> list[_Table]:
-    claims.count_fields(table.vector_length(slot))  # before they are listed
+    claims.count_fields(table.vector_length(slot))  # before building the list
     return list(table.tables(slot))[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Who calls, and with what context: set once by the binding, read wherever it matters."""
+"""The caller of a request, with its role and context: set once per request, read by any layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pennon.core.identifiers import ROOT, Identifier, is_within
 
 
 class Role(enum.IntEnum):
-    """What a key may do: each role may do all that the ones before it may."""
+    """The role of a key; each role includes the ones before it."""
 
     READER = 1
     WRITER = 2
@@ -33,24 +33,24 @@ class Grant:
 
 @dataclass(frozen=True)
 class Principal:
-    """A caller that was recognised, and what it was granted."""
+    """An authenticated caller, with its grants."""
 
     name: str
     grants: tuple[Grant, ...]
 
     def role_on(self, identifier: Sequence[str]) -> Role | None:
-        """Return the strongest role on an object, or none when the object is hidden."""
+        """Return the strongest role on an object; None if the object is hidden."""
         roles = [grant.role for grant in self.grants if is_within(identifier, grant.namespace)]
         return max(roles, default=None)
 
     def may_traverse(self, namespace: Sequence[str]) -> bool:
-        """Tell whether a namespace is visible: granted, or on the way to a granted one."""
+        """Tell whether a namespace is visible: granted, or an ancestor of a granted one."""
         return any(
             is_within(namespace, grant.namespace) or is_within(grant.namespace, namespace) for grant in self.grants
         )
 
     def scopes(self) -> tuple[Identifier, ...]:
-        """Return the namespaces that hold all this caller may see."""
+        """Return the namespaces that this caller was granted a role on."""
         return tuple(grant.namespace for grant in self.grants)
 
 
@@ -59,12 +59,12 @@ ANONYMOUS_ADMIN = Principal("anonymous", (Grant(Role.ADMIN),))
 
 @dataclass(frozen=True)
 class Caller:
-    """The principal of a request, its id, and the context its client sent along."""
+    """The principal of a request, its id, and the context that its client sent."""
 
     principal: Principal = ANONYMOUS_ADMIN
     request_id: str | None = None
     context: Mapping[str, str] = field(default_factory=dict)
-    #: Marks the request as carried out, given the connection and id of the transaction that does it.
+    #: Records the effect of the request, given the connection and the id of its transaction.
     mark_effect: Callable[..., None] | None = None
 
 
@@ -72,7 +72,7 @@ _current: ContextVar[Caller] = ContextVar("pennon_caller", default=Caller())  # 
 
 
 def current_caller() -> Caller:
-    """Return the caller of the request at hand; in process, everything is allowed."""
+    """Return the caller of the current request; without a request, everything is allowed."""
     return _current.get()
 
 

@@ -1,4 +1,4 @@
-"""Whether somebody still waits for the result of a request: set by the binding, read by work that takes long."""
+"""Cancellation of requests: set by the server when a client disconnects, read by long work."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Cancellation:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the request was cancelled."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """Cancel the request, and call what was registered for that."""
+        """Cancel the request, and call the registered callbacks."""
         with self._lock:
             self._cancelled = True
             callbacks, self._callbacks = self._callbacks, []
@@ -30,8 +30,8 @@ class Cancellation:
             callback()
 
     @contextmanager
-    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call ``callback`` when the request is cancelled inside the block, or was before."""
+    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call ``callback`` if the request is cancelled before or inside the block."""
         with self._lock:
             if not self._cancelled:
                 self._callbacks.append(callback)
@@ -49,10 +49,10 @@ _current: ContextVar[Cancellation | None] = ContextVar("cancellation", default=N
 
 
 def set_cancellation(cancellation: Cancellation) -> None:
-    """Let work of this context see whether its request was cancelled."""
+    """Set the cancellation of the current request."""
     _current.set(cancellation)
 
 
 def current_cancellation() -> Cancellation:
-    """Return the cancellation of the request at hand; one that never comes where there is none."""
+    """Return the cancellation of the current request; outside a request, one that is never cancelled."""
     return _current.get() or Cancellation()

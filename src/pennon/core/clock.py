@@ -1,4 +1,4 @@
-"""The time, in the one unit the protocol uses."""
+"""The current time in milliseconds, the unit of the protocol."""
 
 from __future__ import annotations
 

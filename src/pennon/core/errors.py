@@ -1,7 +1,35 @@
-"""The errors of Pennon: the published tree of Lance Namespace, with one HTTP status for each code.
+"""The errors of Pennon, and the HTTP status of each error code.
 
-Every error that reaches a client is a ``LanceNamespaceError``; its class says what was wrong and its message says
-what, in which object, and what to do. ``status_of`` is the only place where an error becomes an HTTP status.
+Every error that reaches a client is a ``LanceNamespaceError`` of the published package; its message says what is wrong,
+with which object, and what to do. ``status_of`` is the only place that maps an error to an HTTP status. Pennon's own
+classes, each with a name of its own::
+
+    LanceNamespaceError
+    ├── InvalidInputError
+    │   ├── BodyTooLargeError           server     a request body exceeds its limit
+    │   ├── ClientGoneError             server     the client disconnected during its request
+    │   ├── KeyReusedError              server     an Idempotency-Key was used for another request
+    │   └── LancePanicError             tables     Lance panicked
+    ├── ConcurrentModificationError
+    │   ├── VersionConflictError        commits    a version does not follow the latest one
+    │   └── LocationInUseError          namespace  files of a dropped table are still at a location
+    └── ServiceUnavailableError
+        └── CommitOutcomeUnknownError   catalog    the connection was lost during a commit
+    ValueError
+    ├── SettingsError                   core       a setting is unknown or invalid
+    ├── ArrowMessageError               core       an Arrow message is corrupt or claims too much
+    ├── InvalidManifestError            commits    a manifest is corrupt or unsafe to read
+    └── ManifestError                   functions  the environment manifest of a function is invalid
+    Exception
+    ├── ForeignKeyError                 catalog    a parent row is missing, or still referenced
+    ├── SchemaVersionError              catalog    the schema version is not supported
+    ├── LeaseLostError                  jobs       another worker has the job
+    ├── StopRequestedError              jobs       the job must be cancelled, paused or timed out
+    ├── NotComparableError              views      two versions of a source cannot be compared
+    ├── JobAbortedError and others      pipeline   a job, a task, Spark or an environment failed
+    ├── FunctionFailedError and others  functions  a function failed, or cannot be loaded
+    ├── JobError                        client     a job failed, timed out or was cancelled
+    └── CommandError                    cli        a command failed, with its exit code
 """
 
 from __future__ import annotations
@@ -14,9 +42,9 @@ from itertools import islice
 from lance_namespace.errors import ErrorCode, LanceNamespaceError
 
 #: Comparing two names of this length takes up to 0.5 ms.
-_LONGEST_SUGGESTED = 48
-#: Of so many candidates so many are compared, those with the most letters in common.
-_MOST_CANDIDATES, _MOST_COMPARED = 2000, 20
+_MAX_SUGGESTED_LENGTH = 48
+#: Of this many candidates, the ones with the most common letters are compared.
+_MAX_CANDIDATES, _MAX_COMPARED = 2000, 20
 
 _CODES_BY_STATUS: dict[int, tuple[int, ...]] = {
     400: (13, 20),
@@ -36,28 +64,28 @@ STATUS_BY_CODE: dict[ErrorCode, int] = {
 
 
 def status_of(error: LanceNamespaceError) -> int:
-    """Return the HTTP status that belongs to an error."""
+    """Return the HTTP status of an error."""
     return STATUS_BY_CODE[error.code]
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest candidate, or nothing.
+    """Return " Did you mean 'x'?" for the nearest candidate, or an empty string.
 
-    The time this takes grows with the square of the lengths and with their number, and callers choose both: long names
-    are not compared, and only some of many are.
+    Clients choose the names, and the time grows with their number and the square of their lengths. So long names are
+    not compared, and of many candidates only some are.
     """
-    if len(name) > _LONGEST_SUGGESTED:
+    if len(name) > _MAX_SUGGESTED_LENGTH:
         return ""
-    known = (candidate for candidate in islice(candidates, _MOST_CANDIDATES) if candidate != name)
+    known = (candidate for candidate in islice(candidates, _MAX_CANDIDATES) if candidate != name)
     fitting = (candidate for candidate in known if abs(len(candidate) - len(name)) <= len(name) // 2 + 1)
     letters = set(name)
-    alike = heapq.nlargest(_MOST_COMPARED, fitting, key=lambda candidate: len(letters.intersection(candidate)))
+    alike = heapq.nlargest(_MAX_COMPARED, fitting, key=lambda candidate: len(letters.intersection(candidate)))
     nearest = difflib.get_close_matches(name, alike, n=1)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
 _ADVICE: dict[ErrorCode, str] = {
-    ErrorCode.UNSUPPORTED: "This server does not offer that; /openapi.json lists what it offers.",
+    ErrorCode.UNSUPPORTED: "This server does not support the operation; /openapi.json lists those it supports.",
     ErrorCode.NAMESPACE_NOT_FOUND: "Create the namespace first, or check its name.",
     ErrorCode.NAMESPACE_ALREADY_EXISTS: "Use mode exist_ok to keep it, or overwrite to replace it.",
     ErrorCode.NAMESPACE_NOT_EMPTY: "Drop what is in it first, or use behavior cascade.",
@@ -85,5 +113,5 @@ _ADVICE: dict[ErrorCode, str] = {
 
 
 def advice_for(code: ErrorCode) -> str:
-    """Return what to do about an error of a code."""
+    """Return the advice for an error code."""
     return _ADVICE[code]

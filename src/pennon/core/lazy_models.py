@@ -1,6 +1,6 @@
-"""The protocol's models without the HTTP client that their package loads first.
+"""Lazy import of the protocol's models, without the HTTP client that their package imports first.
 
-Loading that client takes as long as loading all the rest of a command, and Pennon's own programs never use it.
+Importing that client takes as long as everything else that a command imports, and Pennon does not use it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,18 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
-from typing import Any
 
 _PACKAGE = "lance_namespace_urllib3_client"
 
 
-def load_client_late() -> None:
-    """Let the models' package load what is in it when somebody asks for that, and not when it is imported."""
+def install_lazy_models() -> None:
+    """Make the models' package import its modules on first use instead of all at once."""
     spec = find_spec(_PACKAGE)
     if _PACKAGE in sys.modules or spec is None or spec.loader is None:
         return
     loader, package = spec.loader, module_from_spec(spec)
 
-    def load(name: str) -> Any:
+    def load(name: str) -> object:
         module = f"{_PACKAGE}.{name}"
         if find_spec(module) is not None:
             return import_module(module)

@@ -1,4 +1,4 @@
-"""The form of log lines: whatever text a caller brings into one, it neither ends the line nor begins another."""
+"""Formatting of log lines: text from callers can neither end a line nor begin another."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import logging
 import re
 import sys
 
-#: Control characters, and what else some programs take for the end of a line.
+#: Control characters, and other characters that some programs read as the end of a line.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[\w.$:@+-]{1,2100}")
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
-def quoted(text: object) -> str:
-    """Return a name as it may stand in a line: as it is, or in quotes when it could be taken for more than a name."""
+def quote(text: object) -> str:
+    """Return a name for a log line, in quotes if it has other than plain characters."""
     name = str(text)
     return name if _PLAIN.fullmatch(name) else json.dumps(name[:2100])
 
 
-def escaped(text: str) -> str:
-    """Return a text without control characters."""
+def escape(text: str) -> str:
+    """Escape the control characters of a text."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record; the lines of an exception follow it, indented."""
+    """Formats a record as one line; the lines of an exception follow, indented."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (as logging has it)
-        """Return the line of a record."""
-        record.message = escaped(record.message)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (overrides logging)
+        """Format a record as one line."""
+        record.message = escape(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:  # noqa: N802
-        """Return the lines of an exception."""
+        """Format an exception as indented lines."""
         lines = super().formatException(ei).split("\n")  # type: ignore[arg-type]
-        return "\n".join(f"  {escaped(line)}" for line in lines)
+        return "\n".join(f"  {escape(line)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object of a record."""
+        """Format a record as a JSON object."""
         entry = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -58,7 +58,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, form: str) -> None:
-    """Send log lines to standard error, as text or as one JSON object a line."""
+    """Send log lines to standard error, as text or as one JSON object per line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""A budget of memory that threads share: each reserves what it is about to hold, and waits while others hold it."""
+"""A memory budget shared by threads: each reserves memory before it allocates, and waits until there is enough."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _WAIT_SECONDS = 60.0
 
 
 class MemoryBudget:
-    """Bytes that all reservations of a process may hold together.
+    """The total number of bytes that all reservations of a process may hold.
 
-    A reservation that is the only one gets what it asks for, whatever the limit. Those that hold nothing yet are served
-    in the order in which they came. When all that hold something wait for more, the last one to ask is refused, since
-    nobody else would go on.
+    The only reservation gets any size, whatever the limit. New reservations are served in order. If all reservations
+    that hold bytes wait for more, the last one to wait is refused, since none of them could continue.
     """
 
     def __init__(self, limit: int, wait_seconds: float = _WAIT_SECONDS) -> None:
@@ -32,11 +31,11 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        """The bytes that are held now."""
+        """The number of reserved bytes."""
         return self._used
 
-    def take(self, reservation: Reservation, size: int) -> None:
-        """Add bytes to a reservation; waits until there is room for them."""
+    def acquire(self, reservation: Reservation, size: int) -> None:
+        """Add bytes to a reservation; waits until they are available."""
         with self._changed:
             if not self._fits(reservation, size):
                 self._wait(reservation, size)
@@ -45,8 +44,8 @@ class MemoryBudget:
                 self._used += size
                 reservation.held += size
 
-    def give_back(self, reservation: Reservation, size: int) -> None:
-        """Take bytes off a reservation."""
+    def release(self, reservation: Reservation, size: int) -> None:
+        """Return bytes of a reservation to the budget."""
         if not size:
             return
         with self._changed:
@@ -71,7 +70,7 @@ class MemoryBudget:
                 left = deadline - time.monotonic()
                 if left <= 0 or (is_holder and self._waiting_holders == self._holders):
                     raise ThrottlingError(
-                        "The memory for request bodies is used up by other requests; nothing was done. "
+                        "Other requests use all memory for request bodies; nothing was done. "
                         "Try again later, or send smaller batches."
                     )
                 self._changed.wait(left)
@@ -84,11 +83,11 @@ class MemoryBudget:
 
 
 class Reservation:
-    """What one request holds of a budget; without a budget, what it holds is only counted."""
+    """The memory that one request has reserved; without a budget, it is only counted."""
 
     def __init__(self, budget: MemoryBudget | None = None) -> None:
         self._budget = budget
-        #: The bytes that are reserved.
+        #: The number of reserved bytes.
         self.held = 0
 
     def __enter__(self) -> Self:
@@ -98,16 +97,16 @@ class Reservation:
         self.shrink(0)
 
     def grow(self, size: int) -> None:
-        """Reserve more bytes; waits until there is room, and raises ``ThrottlingError`` when none comes free."""
+        """Reserve more bytes; waits until they are available, and raises ``ThrottlingError`` after a timeout."""
         if self._budget is None:
             self.held += size
         else:
-            self._budget.take(self, size)
+            self._budget.acquire(self, size)
 
     def shrink(self, size: int) -> None:
-        """Hold no more than some bytes from now on."""
+        """Release all but ``size`` bytes."""
         surplus = max(self.held - size, 0)
         if self._budget is None:
             self.held -= surplus
         else:
-            self._budget.give_back(self, surplus)
+            self._budget.release(self, surplus)

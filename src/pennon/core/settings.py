@@ -6,28 +6,65 @@ The first of these that names a setting wins: a flag, ``PENNON_<NAME>``, the fil
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 
 from pennon.core.errors import suggest
 
+logger = logging.getLogger("pennon.settings")
+
 ENV_PREFIX = "PENNON_"
+#: The same as pydantic-settings writes it: it compares the names of variables in lower case.
+_ENV = ENV_PREFIX.lower()
+
+Value = TypeVar("Value")
+
+#: Settings that were renamed. The old names are still read, with a warning, until the release after the next one.
+RENAMED: Mapping[str, str] = {
+    "auto_backfill_rows": "auto_backfill_min_rows",
+    "auto_backfill_seconds": "auto_backfill_every_seconds",
+    "auto_refresh_rows": "auto_refresh_min_rows",
+    "auto_refresh_seconds": "auto_refresh_every_seconds",
+    "cluster_seconds": "spark_start_timeout_seconds",
+    "dataset_handles": "dataset_cache_entries",
+    "detail_cache_entries": "schema_cache_entries",
+    "discover": "discover_tables",
+    "discover_seconds": "discovery_interval_seconds",
+    "environment_bytes": "environment_cache_bytes",
+    "group_append_bytes": "max_grouped_append_bytes",
+    "idempotency_hours": "idempotency_retention_hours",
+    "job_attempts": "max_job_takeovers",
+    "job_days": "job_retention_days",
+    "keep_alive_seconds": "keep_alive_timeout_seconds",
+    "manage_registered": "manage_registered_tables",
+    "query_process_seconds": "query_timeout_seconds",
+    "recreate_apart": "isolate_recreated_tables",
+    "shutdown_seconds": "shutdown_timeout_seconds",
+    "stall_seconds": "stall_timeout_seconds",
+    "threads": "metadata_threads",
+    "transaction_days": "transaction_retention_days",
+    "worker_poll_seconds": "worker_poll_interval_seconds",
+    "worker_warm": "spark_prestart",
+}
 
 
 class SettingsError(ValueError):
-    """A setting has a value it cannot have; the message names the setting."""
+    """A setting is unknown or has an invalid value; the message names the setting."""
 
 
 class ClusterSettings(BaseModel):
-    """A Spark that jobs may name: a master or the address of a Spark Connect server, and its configuration."""
+    """A Spark cluster that jobs may name: a master or the URL of a Spark Connect server, and its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,12 +75,12 @@ class ClusterSettings(BaseModel):
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:
         if (self.master is None) == (self.remote is None):
-            raise ValueError("a cluster has either a master or a remote address (sc://…)")
+            raise ValueError("a cluster needs either a master or a remote URL (sc://…)")
         return self
 
 
 class Settings(BaseSettings):
-    """What a Pennon process is told before it starts."""
+    """The settings of a Pennon process."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, allow_inf_nan=False
@@ -53,215 +90,229 @@ class Settings(BaseSettings):
         Path("pennon-data"), description="Folder of the embedded catalog and, without --root, of the tables."
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(2333, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    port: int = Field(2333, ge=0, le=65535, description="Port to listen on; 0 picks a free port.")
     processes: int | None = Field(
-        None, ge=1, le=64, description="Processes that answer requests; by default one a core, at most 4."
+        None, ge=1, le=64, description="Number of API processes; by default one per core, at most 4."
     )
     database: str | None = Field(
         None,
         description="Catalog database: sqlite:///PATH or postgresql://…; by default a SQLite file in the folder.",
     )
-    database_pool_size: int = Field(16, ge=1, description="Connections to PostgreSQL that one process may hold.")
+    database_pool_size: int = Field(16, ge=1, description="Maximum number of PostgreSQL connections per process.")
     root: str | None = Field(
         None,
-        description="Where tables live: a folder or an s3://, gs:// or az:// address; by default the folder.",
+        description="Storage root of the tables: a folder or an s3://, gs:// or az:// URL; by default the folder.",
     )
     storage_options: dict[str, str] = Field(
-        default_factory=dict, description="Options for the storage root, as Lance knows them (JSON)."
+        default_factory=dict, description="Storage options of the root, by the names that Lance uses (JSON)."
     )
     vend_credentials: bool = Field(
-        False, description="Hand the secrets in storage_options to clients that may write or read a table."
+        False, description="Send the secrets in storage_options to clients that may read or write a table."
     )
     allowed_locations: list[str] = Field(
         default_factory=list,
-        description="Prefixes outside the root under which tables may be registered (JSON).",
+        description="Location prefixes outside the root where tables may be registered (JSON).",
     )
-    manage_registered: bool = Field(False, description="Commit registered tables through Pennon, as those it creates.")
-    recreate_apart: bool = Field(
+    manage_registered_tables: bool = Field(
+        False, description="Manage the commits of registered tables, as for tables that Pennon creates."
+    )
+    isolate_recreated_tables: bool = Field(
         True,
-        description="Give a root table that is made again after a drop a folder of its own, where writers that still "
-        "hold the first one cannot reach it.",
+        description="Give a root table that is created again after a drop a new folder, which writers that still have "
+        "the dropped table open cannot reach.",
     )
     durable_writes: bool = Field(
         True,
-        description="Flush the files of a commit to the disk before it is recorded, so that it survives a power cut; "
-        "for tables on disks, object stores are durable by themselves.",
+        description="Flush the files of a commit to disk before the commit is recorded, so that it survives a power "
+        "failure. Applies to local disks; object stores are always durable.",
     )
-    discover: bool = Field(True, description="Show *.lance folders found in the root as tables.")
-    discover_seconds: float = Field(
-        5.0, ge=0, description="Least time between two looks at an object store for new *.lance folders."
+    discover_tables: bool = Field(True, description="Show *.lance folders in the root as tables.")
+    discovery_interval_seconds: float = Field(
+        5.0, ge=0, description="Minimum interval between two scans of an object store for new *.lance folders."
     )
-    insecure: bool = Field(False, description="Allow listening beyond loopback while no key is configured.")
-    page_limit: int = Field(10_000, ge=1, description="Items a page of a listing holds at most.")
-    max_json_bytes: int = Field(16 * 1024 * 1024, ge=1024, description="Largest JSON body of a request in bytes.")
+    insecure: bool = Field(False, description="Allow listening on a non-loopback address without any API key.")
+    page_limit: int = Field(10_000, ge=1, description="Maximum number of items in a page of a listing.")
+    max_json_bytes: int = Field(16 * 1024 * 1024, ge=1024, description="Maximum size of a JSON request body.")
     body_memory_bytes: int = Field(
         512 * 1024 * 1024,
         ge=8 * 1024 * 1024,
-        description="Memory in bytes that request bodies may take in one process while they come in and, if they are "
-        "JSON, until they are answered; beyond it, clients wait.",
+        description="Memory per process for request bodies: while they are received and, for JSON, until the response "
+        "is sent. When it is used up, clients wait.",
     )
-    threads: int = Field(32, ge=2, description="Threads that metadata operations may use at once.")
-    detail_cache_entries: int = Field(4096, ge=1, description="Schemas of table versions kept in memory.")
+    metadata_threads: int = Field(32, ge=2, description="Maximum number of concurrent metadata operations.")
+    schema_cache_entries: int = Field(
+        4096, ge=1, description="Number of table versions whose schema and statistics are cached."
+    )
     manifest_cache_bytes: int = Field(
-        64 * 1024 * 1024,
-        ge=0,
-        description="Memory for what the commit authority remembers of latest manifests.",
+        64 * 1024 * 1024, ge=0, description="Memory for the commit authority's cache of latest manifests."
     )
     index_cache_bytes: int = Field(
-        512 * 1024 * 1024, ge=0, description="Memory for opened indexes, shared by all tables."
+        512 * 1024 * 1024, ge=0, description="Memory for open indexes, shared by all tables."
     )
     metadata_cache_bytes: int = Field(
-        256 * 1024 * 1024, ge=0, description="Memory for metadata of data files, shared by all tables."
+        256 * 1024 * 1024, ge=0, description="Memory for the metadata of data files, shared by all tables."
     )
-    dataset_handles: int = Field(512, ge=1, description="Opened table versions kept for reading.")
-    data_threads: int = Field(32, ge=2, description="Data operations (inserts, queries, changes) that run at once.")
+    dataset_cache_entries: int = Field(512, ge=1, description="Number of table versions kept open for reading.")
+    data_threads: int = Field(
+        32, ge=2, description="Maximum number of concurrent data operations (inserts, queries, updates)."
+    )
     max_expression_bytes: int = Field(
-        4 * 1024 * 1024, ge=1024, description="Longest SQL expression or filter of a request in bytes."
+        4 * 1024 * 1024, ge=1024, description="Maximum size of an SQL expression or filter in a request."
     )
     max_expression_literals: int = Field(
-        100_000, ge=1, description="Literals that one SQL expression or filter may have; each takes about 1 KB to plan."
+        100_000,
+        ge=1,
+        description="Maximum number of literals in an SQL expression or filter; each takes about 1 KB to plan.",
+    )
+    api_process_memory_bytes: int | None = Field(
+        None,
+        ge=512 * 1024**2,
+        description="Memory limit of each API process; by default 3/4 of the memory of the machine or container, at "
+        "least 1 GiB. A process that exceeds it ends and is replaced.",
     )
     query_processes: int = Field(
         2,
         ge=0,
         le=64,
         description="Processes that each API process may start for queries whose SQL can need much memory or time; "
-        "with 0 such queries are refused.",
+        "with 0, such queries are refused.",
     )
     query_process_memory_bytes: int = Field(
         3 * 1024**3,
         ge=2 * 1024**3,
-        description=(
-            "Memory of each of these processes in bytes. On Linux it limits their address space, of which an idle one "
-            "has 1.7 GB; on macOS their resident memory."
-        ),
+        description="Memory limit of each query process: of its address space on Linux, where an idle process has "
+        "1.7 GB; of its resident memory on macOS.",
     )
-    query_process_seconds: float = Field(
-        300.0, gt=0, description="Longest time that a query in such a process may take, its client included."
+    query_timeout_seconds: float = Field(
+        300.0, gt=0, description="Timeout of a query in a query process, including the time its client takes to read."
     )
-    index_threads: int = Field(1, ge=1, description="Indexes that are built at once.")
-    group_append_bytes: int = Field(
-        4 * 1024 * 1024, ge=0, description="Appends up to this size are committed together with others that wait."
+    index_threads: int = Field(1, ge=1, description="Maximum number of indexes that are built concurrently.")
+    max_grouped_append_bytes: int = Field(
+        4 * 1024 * 1024, ge=0, description="Maximum size of an append that is committed together with waiting appends."
     )
     max_upload_bytes: int | None = Field(
-        None, ge=1, description="Largest Arrow body of a request in bytes; none by default."
+        None, ge=1, description="Maximum size of an Arrow request body; unlimited by default."
     )
     max_batch_bytes: int = Field(
         1024 * 1024 * 1024,
         ge=1024 * 1024,
-        description="Largest batch of an Arrow body in bytes, with its dictionaries and once it is decompressed.",
+        description="Maximum decompressed size of a batch in an Arrow request body, including its dictionaries.",
     )
     batch_memory_bytes: int = Field(
         2 * 1024 * 1024 * 1024,
         ge=1024 * 1024,
-        description="Memory in bytes that the batches of all Arrow bodies may take in one process; beyond it, uploads "
-        "wait.",
+        description="Memory per process for the batches of all Arrow request bodies. When it is used up, uploads wait.",
     )
     stream_buffer_bytes: int = Field(
-        16 * 1024 * 1024, ge=65536, description="Memory one stream, in or out, may hold while its other end is slow."
+        16 * 1024 * 1024, ge=65536, description="Buffer per upload or download while its other end is slow."
     )
-    idempotency_hours: float = Field(24.0, gt=0, description="Hours for which an Idempotency-Key is remembered.")
-    transaction_days: float = Field(30.0, gt=0, description="Days for which a transaction can be described.")
-    job_days: float = Field(30.0, gt=0, description="Days for which a job that ended can be described.")
-    job_attempts: int = Field(
-        5, ge=0, description="Workers, or their Sparks, that may be lost in a row without a commit before a job fails."
+    idempotency_retention_hours: float = Field(
+        24.0, gt=0, description="Hours for which the response to an Idempotency-Key is kept."
+    )
+    transaction_retention_days: float = Field(30.0, gt=0, description="Days for which transactions are kept.")
+    job_retention_days: float = Field(30.0, gt=0, description="Days for which finished jobs are kept.")
+    max_job_takeovers: int = Field(
+        5,
+        ge=0,
+        description="How often in a row a job may be taken over after its worker or its Spark session was lost, "
+        "without a commit in between, before it fails.",
     )
     job_lease_seconds: float = Field(
-        30.0, gt=0, description="Time without a sign of life after which a worker's job is given to another."
+        30.0, gt=0, description="Lease of a job: a worker that does not renew it in this time loses the job."
     )
-    shutdown_seconds: float = Field(
-        10.0, gt=0, description="Time given to requests under way when the server is told to stop."
+    shutdown_timeout_seconds: float = Field(
+        10.0, gt=0, description="Time for active requests to finish when the server shuts down."
     )
-    keep_alive_seconds: int = Field(
-        75, ge=1, description="Time a connection is kept open on which no request comes, or none with all its headers."
+    keep_alive_timeout_seconds: int = Field(
+        75, ge=1, description="Keep-alive and header timeout: time a connection may wait for the headers of a request."
     )
-    stall_seconds: float = Field(
-        300.0, ge=1, description="Time for which a client may stop sending a body, or reading an answer."
+    stall_timeout_seconds: float = Field(
+        300.0, ge=1, description="Time a client may pause while it sends a body or reads a response."
     )
     spark_master: str = Field(
         "local[*,4]",
         description="Spark that runs jobs: a master (local[CORES,ATTEMPTS], spark://…, yarn, k8s://…) or a Spark "
-        "Connect address (sc://…).",
+        "Connect URL (sc://…).",
     )
     spark_conf: dict[str, str] = Field(
-        default_factory=dict, description="Configuration of that Spark, by Spark's own names (JSON)."
+        default_factory=dict, description="Spark configuration of spark_master, by Spark's own names (JSON)."
     )
     clusters: dict[str, ClusterSettings] = Field(
         default_factory=dict,
-        description='Other Sparks that a job may name, such as {"big": {"master": "spark://…", "conf": {}}} or '
-        '{"far": {"remote": "sc://…"}} (JSON).',
+        description='Further Spark clusters that a job may name, such as {"big": {"master": "spark://…", "conf": {}}} '
+        'or {"far": {"remote": "sc://…"}} (JSON).',
     )
-    cluster_seconds: float = Field(
-        60.0, gt=0, description="Time after which a Spark that does not answer fails the job that waits for it."
+    spark_start_timeout_seconds: float = Field(
+        60.0, gt=0, description="Timeout for reaching a Spark cluster, after which the waiting job fails."
     )
     environment_folder: Path | None = Field(
-        None, description="Where packages that functions ask for are installed; by default in the folder."
+        None, description="Where the packages of functions are installed; by default in the folder."
     )
-    environment_bytes: int = Field(
+    environment_cache_bytes: int = Field(
         20 * 1024**3,
         ge=0,
-        description="Disk space for these packages; those that were used least recently go first, but none in use.",
+        description="Disk space for installed environments; the least recently used that is not in use is removed "
+        "first.",
     )
     package_indexes: list[str] = Field(
         default_factory=list,
-        description="URLs of the package indexes that functions' packages come from, the main one first (JSON). When "
-        "set, manifests may name no other index, and wheels only below these; by default pip's own configuration, and "
-        "any http(s) index or wheel that a manifest names.",
+        description="URLs of the package indexes for functions, the main one first (JSON). When set, manifests may "
+        "name no other index, and no wheel outside these; by default pip's own configuration, and any http(s) index or "
+        "wheel that a manifest names.",
     )
-    workers: int = Field(1, ge=0, le=64, description="Processes that run jobs beside the server; 0 for none.")
-    worker_slots: int = Field(2, ge=1, le=64, description="Jobs that one worker runs at once.")
-    worker_poll_seconds: float = Field(
+    workers: int = Field(1, ge=0, le=64, description="Number of worker processes beside the server; 0 for none.")
+    worker_slots: int = Field(2, ge=1, le=64, description="Maximum number of concurrent jobs per worker.")
+    worker_poll_interval_seconds: float = Field(
         0.02,
         gt=0,
-        description="Time after which a worker looks for the next job again, ten times that when it idles; with SQLite "
-        "sooner, when anything was written.",
+        description="How often a worker looks for the next job; ten times as long when idle, and with SQLite at once "
+        "after a write.",
     )
-    backfill_batch_rows: int = Field(32768, ge=1, description="Rows that a function is given at once, at most.")
+    backfill_batch_rows: int = Field(32768, ge=1, description="Maximum number of rows in one call of a function.")
     backfill_batch_bytes: int = Field(
-        32 * 1024 * 1024, ge=1024, description="Bytes of input that a task of a backfill holds at once, about."
+        32 * 1024 * 1024, ge=1024, description="Approximate size of the input that a backfill task holds in memory."
     )
     checkpoint_seconds: float = Field(
-        0.1, ge=0, description="Work after which a backfill keeps its results on a disk; a crash costs no more."
+        0.1, ge=0, description="How often a backfill saves its results on a local disk; a crash loses no more work."
     )
     remote_checkpoint_seconds: float = Field(
-        5.0, ge=0, description="The same where tables are on an object store, which charges for every file."
+        5.0, ge=0, description="The same for tables on an object store, which charges for every file."
     )
-    auto_backfill_rows: int = Field(
-        1, ge=1, description="Rows that must be missing or stale before a column with auto_backfill is filled."
+    auto_backfill_min_rows: int = Field(
+        1, ge=1, description="Missing or stale rows that start an automatic backfill of a column with auto_backfill."
     )
-    auto_backfill_seconds: float = Field(
-        5.0, ge=0, description="Least time between two automatic backfills of a column."
+    auto_backfill_every_seconds: float = Field(
+        5.0, ge=0, description="Minimum interval between two automatic backfills of a column."
     )
-    auto_refresh_rows: int = Field(
+    auto_refresh_min_rows: int = Field(
         1,
         ge=1,
-        description="Rows that must be written to or deleted from its sources before a view with auto_refresh is "
-        "refreshed.",
+        description="Rows written to or deleted from its sources that start a refresh of a view with auto_refresh.",
     )
-    auto_refresh_seconds: float = Field(
-        5.0, ge=0, description="Least time between two automatic refreshes of a view that follows its sources."
+    auto_refresh_every_seconds: float = Field(
+        5.0, ge=0, description="Minimum interval between two automatic refreshes of a view."
     )
-    worker_warm: bool = Field(False, description="Start Spark with the worker instead of with its first job.")
+    spark_prestart: bool = Field(False, description="Start Spark when the worker starts, not with its first job.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe log line that is written."
+        "info", description="Minimum severity of log lines."
     )
     recorded_headers: list[str] = Field(
         default_factory=list,
-        description="Request headers that are recorded with each change beside x-lance-ctx-*, by name (JSON).",
+        description="Request headers that are recorded with each transaction, in addition to x-lance-ctx-* (JSON).",
     )
-    log_format: Literal["text", "json"] = Field("text", description="Form of log lines.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of log lines.")
 
     @field_validator("host")
     @classmethod
-    def _is_a_host_alone(cls, host: str) -> str:
-        plain = host.removeprefix("[").removesuffix("]")  # as addresses with a port have IPv6
+    def _check_host(cls, host: str) -> str:
+        plain = host.removeprefix("[").removesuffix("]")  # URLs write IPv6 addresses in brackets
         if not plain or "/" in plain or plain.count(":") == 1:
-            raise ValueError("name a host or an address alone, such as 127.0.0.1 or ::1; --port names the port")
+            raise ValueError("must be a host name or an address such as 127.0.0.1 or ::1; --port names the port")
         return plain
 
     @field_validator("package_indexes")
     @classmethod
-    def _are_web_addresses(cls, indexes: list[str]) -> list[str]:
+    def _check_package_indexes(cls, indexes: list[str]) -> list[str]:
         for index in indexes:
             if urlsplit(index).scheme not in ("http", "https") or not urlsplit(index).hostname:
                 raise ValueError(f"{index!r} is not an http(s) URL")
@@ -269,8 +320,8 @@ class Settings(BaseSettings):
 
     @field_validator("database", "root")
     @classmethod
-    def _can_be_read(cls, address: str | None) -> str | None:
-        urlsplit(address or "")  # raises what is wrong with it
+    def _check_url(cls, address: str | None) -> str | None:
+        urlsplit(address or "")  # raises ValueError for an invalid URL
         return address
 
     @classmethod
@@ -278,47 +329,62 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let flags win over the environment, and the environment over the file."""
-        return (init_settings, env_settings, _FileSource(settings_cls))
+        """Give flags precedence over the environment, and the environment over the file."""
+        return (init_settings, _EnvironmentSource(settings_cls), _FileSource(settings_cls))
 
     @property
     def process_count(self) -> int:
-        """How many processes answer requests."""
+        """Return the number of API processes."""
         return self.processes or min(os.cpu_count() or 1, 4)
 
     @property
+    def memory_limit_bytes(self) -> int:
+        """The memory limit of an API process."""
+        from pennon.core.process import available_memory_bytes  # needs POSIX, which only servers do
+
+        return self.api_process_memory_bytes or max(available_memory_bytes() // 4 * 3, 1024**3)
+
+    @property
     def database_url(self) -> str:
-        """Where the catalog is."""
+        """Return the URL of the catalog database."""
         path = self.directory.absolute() / ".pennon" / "catalog.db"
         return self.database or f"sqlite:///{quote(str(path))}"
 
     @property
     def environments(self) -> Path:
-        """Where packages that functions ask for are installed."""
+        """Return the folder where the packages of functions are installed."""
         return self.environment_folder or self.directory.absolute() / ".pennon" / "environments"
 
     @property
     def root_url(self) -> str:
-        """Where the tables are."""
+        """Return the storage root of the tables."""
         return self.root or str(self.directory.absolute())
+
+
+class _EnvironmentSource(EnvSettingsSource):
+    """Settings from ``PENNON_<NAME>`` variables, also by the old names of renamed settings."""
+
+    def __init__(self, settings_cls: type[BaseSettings]) -> None:
+        super().__init__(settings_cls)
+        self.env_vars = _with_new_names(self.env_vars, spell=lambda name: f"{ENV_PREFIX}{name.upper()}", prefix=_ENV)
 
 
 class _FileSource(PydanticBaseSettingsSource):
     """Settings from the TOML file that ``PENNON_CONFIG`` names."""
 
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:  # noqa: ARG002
         return None, field_name, False
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> dict[str, object]:
         path = os.environ.get(f"{ENV_PREFIX}CONFIG")
-        return read_config(Path(path)) if path else {}
+        return _with_new_names(read_config(Path(path)), spell=lambda name: f"{name!r} in {path}") if path else {}
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, object]:
     """Read a ``pennon.toml``."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -328,20 +394,37 @@ def read_config(path: Path) -> dict[str, Any]:
         raise SettingsError(f"The config file {path} is not valid TOML: {error}.") from error
 
 
-def load_settings(**flags: Any) -> Settings:
-    """Return the settings in force; flags that are ``None`` were not given."""
+def load_settings(**flags: object) -> Settings:
+    """Return the effective settings; a flag that is ``None`` was not given."""
+    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})
+        return Settings(**_with_new_names(given, spell=lambda name: f"--{name.replace('_', '-')}"))  # type: ignore[arg-type]  # pydantic checks the values
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise SettingsError(f"There is no setting {name!r}.{suggest(name, Settings.model_fields)}") from error
-        said = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"The setting {name!r} is wrong: {said}.") from error
+            raise SettingsError(f"Unknown setting {name!r}.{suggest(name, Settings.model_fields)}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"The setting {name!r} is invalid: {reason}.") from error
     except SourceError as error:
         field = re.search(r'field "(\w+)"', str(error))
-        whose = f"The setting {field[1]!r}" if field else "A setting"
-        raise SettingsError(f"{whose} is not valid JSON, which maps and lists are written as.") from error
+        subject = f"The setting {field[1]!r}" if field else "A setting"
+        raise SettingsError(f"{subject} is not valid JSON; write maps and lists as JSON.") from error
     except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def _with_new_names(given: Mapping[str, Value], *, spell: Callable[[str], str], prefix: str = "") -> dict[str, Value]:
+    """Return the settings of one source by their current names, with a warning for each old name.
+
+    ``spell`` returns a name as the source writes it; ``prefix`` is what the keys of the source begin with.
+    """
+    renamed = dict(given)
+    for old, new in RENAMED.items():
+        if prefix + old not in renamed:
+            continue
+        if prefix + new in renamed:
+            raise SettingsError(f"{spell(old)} is the old name of {spell(new)}: remove it, and keep {spell(new)}.")
+        logger.warning("%s is deprecated and will be removed: use %s instead", spell(old), spell(new))
+        renamed[prefix + new] = renamed.pop(prefix + old)
+    return renamed

@@ -1,13 +1,13 @@
-"""Functions that fill columns: declaring them, their envelope, and applying them to batches.
+"""User-defined functions: decorators (``udf``, ``chunker``, ``udtf``), their envelope, and calling them on batches.
 
-Client, server and executors share this layer, so importing it costs next to nothing. Only ``loader`` unpickles, and
-only executors import it.
+Client, server and executors share this package, so importing it is cheap. Only ``loader`` unpickles, and only
+executors import it.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pennon.functions.decorators.chunker import chunker
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["udf", "chunker", "udtf", "Function", "Output", "ErrorPolicy", "Envelope", "read_envelope"]
 
-_HOMES = {
+_MODULES = {
     "udf": "decorators.udf",
     "chunker": "decorators.chunker",
     "udtf": "decorators.udtf",
@@ -31,7 +31,8 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value

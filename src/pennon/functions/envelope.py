@@ -1,6 +1,6 @@
-"""The bytes of a function as they travel and are stored, read without unpickling anything.
+"""The envelope of a function: the bytes that are sent and stored, read without unpickling anything.
 
-Three forms are understood: Pennon's own JSON, a plain pickle of a callable, and geneva's JSON around a pickle.
+It has three forms: Pennon's own JSON, the plain pickle of a callable, and geneva's JSON around a pickle.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 from pennon.functions.error_policy import ErrorPolicy
 from pennon.functions.options import Options
 from pennon.functions.outputs import Output
 
 Form = Literal["pennon", "pickle", "geneva"]
-#: How a function of columns is called, how one that makes several rows of one, and one that makes rows of a table.
+#: How a function is called: three kinds of UDFs, two of chunkers, and UDTFs.
 Kind = Literal["scalar", "batch", "record_batch", "chunker", "batched_chunker", "udtf"]
-#: The kinds of functions that fill columns.
+#: The kinds of UDFs, which compute columns.
 COLUMN_KINDS: tuple[Kind, ...] = ("scalar", "batch", "record_batch")
 
 FORMAT = 1
-#: Halves of characters, which JSON can write and nothing else can.
+_Document: TypeAlias = dict[str, object]
+#: Escaped surrogates: JSON can hold unpaired ones, which cannot be encoded as UTF-8.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What is known of a function without loading it."""
+    """The metadata of a function, available without loading it."""
 
     form: Form
     pickle: bytes = field(repr=False)
@@ -45,24 +46,24 @@ class Envelope:
     inputs: tuple[str, ...] = ()
     outputs: tuple[Output, ...] = ()
     options: Options = field(default_factory=Options)
-    #: The text it was written as, where that was at hand; for people to read, never to run.
+    #: The source code, where it was available; to be shown, never run.
     source: str | None = None
 
     @property
     def error_policy(self) -> ErrorPolicy:
-        """What happens when the function fails."""
+        """The error policy among the options."""
         return self.options.error_policy
 
     @property
     def digest(self) -> str:
-        """What changes when the function does: its code, or the version its author gave it."""
+        """A digest that changes with the function's code or stated version."""
         if self.version in ("", self.sha256):
             return self.sha256
         return hashlib.sha256(f"{self.sha256}:{self.version}".encode()).hexdigest()
 
 
 def write_envelope(envelope: Envelope) -> bytes:
-    """Return the bytes of Pennon's own form."""
+    """Return an envelope in Pennon's own form."""
     document = {
         "pennon": FORMAT,
         "kind": envelope.kind,
@@ -82,7 +83,7 @@ def write_envelope(envelope: Envelope) -> bytes:
 
 
 def read_envelope(content: bytes) -> Envelope:
-    """Return what a function's bytes say, in whichever form they are; raise ValueError when they are in none."""
+    """Read an envelope in any of the three forms; raise ValueError if it is in none of them."""
     if content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and content[-1:] == b".":
         return Envelope("pickle", content, hashlib.sha256(content).hexdigest())
     document = _json_object(content)
@@ -93,16 +94,16 @@ def read_envelope(content: bytes) -> Envelope:
     if "chunker_payload" in document or "udtf_payload" in document:
         return _read_geneva_table_function(document)
     raise ValueError(
-        "The function is JSON, but neither Pennon's ('pennon') nor geneva's ('udf_pickle', 'chunker_payload', "
-        "'udtf_payload')."
+        "The function is JSON, but neither in Pennon's form ('pennon') nor in geneva's ('udf_pickle', "
+        "'chunker_payload', 'udtf_payload'). Pack it with @pennon.udf."
     )
 
 
-def _json_object(content: bytes) -> dict[str, Any]:
+def _json_object(content: bytes) -> _Document:
     try:
         document = json.loads(content)
         if _SURROGATE.search(content):
-            json.dumps(document, ensure_ascii=False).encode()  # raises unless each half has its other
+            json.dumps(document, ensure_ascii=False).encode()  # raises for an unpaired surrogate
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -112,20 +113,20 @@ def _json_object(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _read_pennon(document: dict[str, Any]) -> Envelope:
+def _read_pennon(document: _Document) -> Envelope:
     if document["pennon"] != FORMAT:
         raise ValueError(
-            f"The function's format is {document['pennon']!r}; this Pennon knows {FORMAT}. Is it older than its client?"
+            f"The function's format is {document['pennon']!r}, but this server supports {FORMAT}. Upgrade the server."
         )
     kind = _take(document, "kind", str)
     if kind not in get_args(Kind):
-        raise ValueError(f"The function's kind is {kind!r}, not one of {', '.join(get_args(Kind))}.")
+        raise ValueError(f"The function's kind is {kind!r}; it must be one of {', '.join(get_args(Kind))}.")
     content, checksum = _checked_pickle(document, "pickle", "sha256")
     return Envelope(
         form="pennon",
         pickle=content,
         sha256=checksum,
-        kind=kind,  # type: ignore[arg-type]  # checked above
+        kind=cast(Kind, kind),  # checked above
         stateful=_take(document, "stateful", bool),
         name=_take(document, "name", str),
         version=_take(document, "version", str),
@@ -138,13 +139,13 @@ def _read_pennon(document: dict[str, Any]) -> Envelope:
     )
 
 
-def _read_geneva(document: dict[str, Any]) -> Envelope:
+def _read_geneva(document: _Document) -> Envelope:
     content, checksum = _checked_pickle(document, "udf_pickle", "udf_checksum")
-    # Such a function takes a batch and finds its own columns in it.
+    # geneva's functions take a record batch and select their columns themselves.
     return Envelope("geneva", content, checksum, kind="record_batch")
 
 
-def _read_geneva_table_function(document: dict[str, Any]) -> Envelope:
+def _read_geneva_table_function(document: _Document) -> Envelope:
     key = "chunker_payload" if "chunker_payload" in document else "udtf_payload"
     content = _decode(document, key)
     batch = document.get("batch") is True
@@ -155,11 +156,11 @@ def _read_geneva_table_function(document: dict[str, Any]) -> Envelope:
         kind="udtf" if key == "udtf_payload" else "batched_chunker" if batch else "chunker",
         name=str(document.get("name") or ""),
         version=str(document.get("version") or ""),
-        inputs=tuple(map(str, document.get("input_columns") or ())),
+        inputs=tuple(map(str, cast("list[object]", document.get("input_columns") or ()))),
     )
 
 
-def _checked_pickle(document: dict[str, Any], key: str, checksum_key: str) -> tuple[bytes, str]:
+def _checked_pickle(document: _Document, key: str, checksum_key: str) -> tuple[bytes, str]:
     content = _decode(document, key)
     stated, actual = _take(document, checksum_key, str), hashlib.sha256(content).hexdigest()
     if stated.lower() != actual:
@@ -167,7 +168,7 @@ def _checked_pickle(document: dict[str, Any], key: str, checksum_key: str) -> tu
     return content, actual
 
 
-def _decode(document: dict[str, Any], key: str) -> bytes:
+def _decode(document: _Document, key: str) -> bytes:
     text = _take(document, key, str)
     try:
         return base64.b64decode(text, validate=True)
@@ -178,12 +179,12 @@ def _decode(document: dict[str, Any], key: str) -> bytes:
 _Taken = TypeVar("_Taken")
 
 
-def _take(document: dict[str, Any], key: str, kind: type[_Taken]) -> _Taken:
+def _take(document: _Document, key: str, kind: type[_Taken]) -> _Taken:
     value = document.get(key)
     if not isinstance(value, kind):
-        raise ValueError(f"The function's {key!r} is missing or of a wrong type.")  # noqa: TRY004 - a bad document
+        raise ValueError(f"The function's {key!r} is missing or has the wrong type.")  # noqa: TRY004 - a bad document
     return value
 
 
-def _take_texts(document: dict[str, Any], key: str) -> dict[str, str]:
+def _take_texts(document: _Document, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in _take(document, key, dict).items()}

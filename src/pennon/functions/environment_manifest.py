@@ -1,10 +1,10 @@
-"""The manifest of a function's environment: the packages, modules and variables that a client asks for.
+"""The manifest of a function's environment: the packages, modules and environment variables it needs.
 
-A manifest is written by a client, and what it names reaches a command line, file names and process environments on the
-worker's host. It is therefore checked twice by the same code: by the API process when it arrives, and by the worker
-before anything is installed.
+A manifest comes from a client, and its entries reach command lines, file names and process environments on the worker's
+host. The same code therefore checks it twice: in the API process when it arrives, and in the worker before anything is
+installed.
 
-This module is imported by executors: ``packaging`` is imported where it is used.
+Executors import this module, so ``packaging`` is imported where it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 KEYS = frozenset(
@@ -44,29 +43,29 @@ _UNSUPPORTED = ("conda", "conda_environment_path", "requirements_path", "zips")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\.(py|zip|whl)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _RESERVED_PREFIXES = ("SPARK_", "PYSPARK_", "PYTHON_", "PENNON_", "PIP_", "JAVA_", "_JAVA")
-#: Variables that choose what a new process loads before its own program.
+#: Variables that decide what a new process loads before its own program.
 _RESERVED = frozenset(["LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "HOME"])
 _HASH = re.compile(r"sha(256|384|512)=[0-9A-Fa-f]+")
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".bz2", ".xz", ".tgz", ".tbz", ".txz", ".egg")
-_LONGEST_ENTRY = 2000
-_MOST_ENTRIES = 500
-_MOST_VARIABLE_BYTES = 64 * 1024
-#: What the zip files of one manifest may hold once unpacked.
-_MOST_UNPACKED_BYTES = 1024**3
+_MAX_ENTRY_LENGTH = 2000
+_MAX_ENTRIES = 500
+_MAX_VARIABLE_BYTES = 64 * 1024
+#: Total unpacked size of the zip files in one manifest.
+_MAX_UNPACKED_BYTES = 1024**3
 
 
 class ManifestError(ValueError):
-    """A manifest asks for something that is not allowed or cannot be installed; the message says what."""
+    """A manifest needs something that is not allowed or cannot be installed."""
 
 
 @dataclass(frozen=True)
 class EnvironmentManifest:
-    """A manifest whose entries were all checked."""
+    """A checked manifest."""
 
-    #: Requirements in normal form: packages with versions, and wheels by URL.
+    #: Normalized requirements: packages with versions, and wheels by URL.
     requirements: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
-    #: Files that the manifest holds itself, by name: .py and .zip as modules, .whl as packages.
+    #: Files contained in the manifest, by name: .py and .zip are modules, .whl packages.
     modules: dict[str, bytes] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -79,15 +78,15 @@ def read_manifest(
     Args:
         text: A JSON object.
         checksum: The sha256 of the text, if known.
-        allowed_indexes: URLs of package indexes; if any, packages and wheels may come from these alone.
+        allowed_indexes: URLs of package indexes; if there are any, packages and wheels may only come from them.
     """
     actual = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     if checksum is not None and checksum.lower() != actual:
-        raise ManifestError(f"The checksum of the manifest is {actual}, not {checksum}.")
+        raise ManifestError(f"The sha256 of the manifest is {actual}, not {checksum}.")
     manifest = _read_object(text)
     for key in _UNSUPPORTED:
         if manifest.get(key):
-            raise ManifestError(f"The manifest uses {key!r}, which Pennon cannot install; use 'pip' instead.")
+            raise ManifestError(f"The manifest uses {key!r}, which is not supported; use 'pip' instead.")
     modules = _list(manifest, "py_modules")
     wheels = [_wheel(entry) for entry in modules if isinstance(entry, str)]
     return EnvironmentManifest(
@@ -98,40 +97,40 @@ def read_manifest(
     )
 
 
-def _read_object(text: str) -> dict[str, Any]:
+def _read_object(text: str) -> dict[str, object]:
     try:
         manifest = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"The manifest is not JSON: {error}. Send the text of a JSON object.") from error
     if not isinstance(manifest, dict):
-        raise ManifestError("The manifest is not a JSON object; named manifests are not kept here.")
+        raise ManifestError("The manifest is not a JSON object. Named manifests are not supported.")
     return manifest
 
 
-def _list(manifest: dict[str, Any], key: str) -> list[Any]:
+def _list(manifest: dict[str, object], key: str) -> list[object]:
     value = manifest.get(key)
     if value is None:
         return []
     if not isinstance(value, list):
         raise ManifestError(f"The manifest's {key!r} must be a list.")
-    if len(value) > _MOST_ENTRIES:
-        raise ManifestError(f"The manifest's {key!r} has {len(value)} entries; at most {_MOST_ENTRIES} are allowed.")
+    if len(value) > _MAX_ENTRIES:
+        raise ManifestError(f"The manifest's {key!r} has {len(value)} entries; at most {_MAX_ENTRIES} are allowed.")
     return value
 
 
 def _text(entry: object, what: str) -> str:
-    """Return an entry as text that is safe to show and to pass on: short, and without control characters."""
+    """Return an entry as text that is safe to show and to pass on: bounded, without control characters."""
     text = entry.strip() if isinstance(entry, str) else ""
-    if not text or len(text) > _LONGEST_ENTRY or not text.isprintable():
+    if not text or len(text) > _MAX_ENTRY_LENGTH or not text.isprintable():
         shown = repr(entry)[:100]
         raise ManifestError(
-            f"{shown} of the manifest's {what} is not a text of 1 to {_LONGEST_ENTRY} printable characters."
+            f"{shown} in the manifest's {what} is not a string of 1 to {_MAX_ENTRY_LENGTH} printable characters."
         )
     return text
 
 
 def _requirement(entry: object, allowed: Sequence[str]) -> str:
-    """Return a requirement in normal form: a package with versions or a wheel by URL, nothing that pip would build."""
+    """Normalize a requirement: a package with versions or a wheel by URL, never anything that pip would build."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     text = _text(entry, "'pip'")
@@ -152,12 +151,13 @@ def _requirement(entry: object, allowed: Sequence[str]) -> str:
 def _refused(text: str) -> ManifestError:
     return ManifestError(
         f"{text!r} is neither a package with versions, such as 'numpy>=2', nor the http(s) URL of a wheel (*.whl). "
-        "Options, paths, version control and source archives are not installed: they would run code on the worker."
+        "pip options, paths, version control URLs and source archives are not allowed: they would run code on the "
+        "worker."
     )
 
 
 def _check_wheel_url(url: str, allowed: Sequence[str]) -> None:
-    """Refuse a URL whose path does not name a wheel, whatever its query or fragment says."""
+    """Reject a URL whose path does not name a wheel, whatever its query or fragment."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     parts = _http_parts(url)
@@ -166,7 +166,7 @@ def _check_wheel_url(url: str, allowed: Sequence[str]) -> None:
     except (InvalidWheelFilename, ValueError):
         raise _refused(url) from None
     if parts.fragment and not _HASH.fullmatch(parts.fragment):
-        raise ManifestError(f"The fragment of {url!r} is not a hash; only '#sha256=…' may follow the URL of a wheel.")
+        raise ManifestError(f"The fragment of {url!r} is not a hash; only '#sha256=…' may follow a wheel's URL.")
     if allowed and not any(_is_below(parts, _http_parts(index)) for index in allowed):
         raise ManifestError(
             f"The wheel {url!r} is not below a package index that this server allows (setting 'package_indexes'): "
@@ -175,7 +175,7 @@ def _check_wheel_url(url: str, allowed: Sequence[str]) -> None:
 
 
 def _http_parts(url: str) -> SplitResult:
-    """Split a URL of http or https; refuse all others, and what servers and pip may read differently."""
+    """Split an http(s) URL; reject all others, and URLs that servers and pip may parse differently."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
@@ -192,7 +192,7 @@ def _http_parts(url: str) -> SplitResult:
 
 
 def _shown(indexes: Sequence[str]) -> str:
-    """Return URLs of indexes without the credentials that the settings may have in them."""
+    """List the URLs of indexes without credentials."""
     parts = [urlsplit(index) for index in indexes]
     return ", ".join(part._replace(netloc=part.netloc.rpartition("@")[2]).geturl() for part in parts)
 
@@ -208,7 +208,7 @@ def _wheel(entry: str) -> str:
     if not entry.lower().startswith(("http://", "https://")):
         raise ManifestError(
             f"The module {entry!r} is neither the http(s) URL of a wheel (*.whl) nor an object with name and content. "
-            "Files of the worker's host cannot be named; send the content."
+            "Files on the worker's host cannot be used; send the content."
         )
     return entry
 
@@ -226,33 +226,34 @@ def _index(entry: object, allowed: Sequence[str]) -> str:
     return url
 
 
-def _modules(entries: list[Any], allowed: Sequence[str]) -> dict[str, bytes]:
-    modules, unpacked = {}, 0
+def _modules(entries: list[object], allowed: Sequence[str]) -> dict[str, bytes]:
+    modules: dict[str, bytes] = {}
+    unpacked = 0
     for entry in entries:
         name, content = _module(entry)
         if name in modules:
-            raise ManifestError(f"The manifest holds two modules called {name!r}.")
+            raise ManifestError(f"The manifest has two modules named {name!r}.")
         if not name.endswith(".py"):
             unpacked += _unpacked_bytes(name, content)
         if name.endswith(".whl"):
             _check_wheel(name, content, allowed)
         modules[name] = content
-    if unpacked > _MOST_UNPACKED_BYTES:
+    if unpacked > _MAX_UNPACKED_BYTES:
         raise ManifestError(
-            f"The zip files of the manifest hold {unpacked} bytes; at most {_MOST_UNPACKED_BYTES} are unpacked. "
-            "Publish large packages as wheels and name them in 'pip'."
+            f"The zip files of the manifest unpack to {unpacked} bytes; at most {_MAX_UNPACKED_BYTES} are allowed. "
+            "Publish large packages as wheels and list them in 'pip'."
         )
     return modules
 
 
 def _module(entry: object) -> tuple[str, bytes]:
-    """Read a file that the manifest holds: a Python file, a zip file of modules and packages, or a wheel."""
+    """Read a file from the manifest: a Python file, a zip file of modules and packages, or a wheel."""
     try:
         name, content = str(entry["name"]), base64.b64decode(entry["content"], validate=True)  # type: ignore[index]
     except (TypeError, KeyError, ValueError) as error:
-        raise ManifestError("A module of the manifest has no name, or no content in base64.") from error
+        raise ManifestError("A module of the manifest needs a 'name', and its 'content' in base64.") from error
     if not _MODULE.fullmatch(name):
-        raise ManifestError(f"The module {name[:200]!r} is neither a .py, a .zip nor a .whl file with a plain name.")
+        raise ManifestError(f"The module {name[:200]!r} must be a .py, .zip or .whl file with a plain name.")
     return name, content
 
 
@@ -265,7 +266,7 @@ def _unpacked_bytes(name: str, content: bytes) -> int:
 
 
 def _check_wheel(name: str, content: bytes, allowed: Sequence[str]) -> None:
-    """Refuse a wheel whose own dependencies are not what a manifest may ask for."""
+    """Reject a wheel with dependencies that a manifest may not have."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     try:
@@ -286,9 +287,9 @@ def _variables(given: object) -> dict[str, str]:
         raise ManifestError("The manifest's 'env_vars' must be an object.")
     for name, value in given.items():
         if not isinstance(value, str) or re.search("[\0\ud800-\udfff]", value):
-            raise ManifestError(f"The value of {name[:200]!r} in the manifest's 'env_vars' is not a text without NUL.")
+            raise ManifestError(f"The value of {name[:200]!r} in 'env_vars' must be a string without NUL.")
         if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED_PREFIXES) or name in _RESERVED:
-            raise ManifestError(f"A function cannot set the environment variable {name[:200]!r}.")
-    if sum(len(name) + len(value) for name, value in given.items()) > _MOST_VARIABLE_BYTES:
-        raise ManifestError(f"The manifest's 'env_vars' have more than {_MOST_VARIABLE_BYTES} characters.")
+            raise ManifestError(f"The environment variable {name[:200]!r} is reserved, or not a valid name.")
+    if sum(len(name) + len(value) for name, value in given.items()) > _MAX_VARIABLE_BYTES:
+        raise ManifestError(f"The manifest's 'env_vars' have more than {_MAX_VARIABLE_BYTES} characters.")
     return given

@@ -1,4 +1,4 @@
-"""Loading functions: the only module that unpickles, and only executors import it."""
+"""Loading of functions: the only module that unpickles; only executors import it."""
 
 from __future__ import annotations
 
@@ -7,51 +7,50 @@ import pickle
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pennon.functions.envelope import Envelope
 from pennon.functions.failures import name_of, text_of
 
-# Arrow's data and Python interface are stable across its many major versions.
+# Arrow's format and Python API are stable across its major versions.
 _ANY_VERSION = frozenset({"pyarrow"})
 
 
 class EnvironmentMismatchError(Exception):
-    """A function needs another Python, or packages that this executor does not have."""
+    """A function needs another Python version, or packages that this executor does not have."""
 
 
 class LoadingFailedError(Exception):
-    """A function cannot be unpickled, constructed or set up here."""
+    """A function cannot be unpickled, constructed or set up."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A function that can be called here."""
+    """A function that is ready to be called."""
 
     envelope: Envelope
-    call: Callable[..., Any]
+    call: Callable[..., object]
 
     @property
     def name(self) -> str:
-        """Its name, as well as it is known."""
+        """The name from the envelope, else that of the callable."""
         return self.envelope.name or getattr(self.call, "__name__", "") or "function"
 
 
-_MOST_LOADED = 4  # models are large
-_loaded: dict[tuple[str, bool], Callable[..., Any]] = {}
+_MAX_LOADED = 4  # models are large
+_loaded: dict[tuple[str, bool], Callable[..., object]] = {}
 
 
 def load(envelope: Envelope) -> Loaded:
-    """Return a function ready to be called; a class is constructed and set up once a process."""
+    """Load a function; a class is constructed and set up once per process."""
     mismatches = list(_mismatches(envelope))
     if mismatches:
         raise EnvironmentMismatchError(
-            f"The function {envelope.name!r} does not fit this executor: {'; '.join(mismatches)}."
+            f"The function {envelope.name!r} cannot run on this executor: {'; '.join(mismatches)}."
         )
     key = (envelope.sha256, envelope.stateful)
     if key not in _loaded:
         call = _unpickle(envelope)
-        if len(_loaded) >= _MOST_LOADED:
+        if len(_loaded) >= _MAX_LOADED:
             del _loaded[next(iter(_loaded))]
         _loaded[key] = _construct(envelope, call) if envelope.stateful else call
     return Loaded(envelope, _loaded[key])
@@ -60,13 +59,13 @@ def load(envelope: Envelope) -> Loaded:
 def _mismatches(envelope: Envelope) -> Iterator[str]:
     here = platform.python_version()
     if envelope.python is not None and envelope.python.split(".")[:2] != here.split(".")[:2]:
-        yield f"it was made with Python {envelope.python}, this executor has {here}"
+        yield f"it was packed with Python {envelope.python}, this executor has {here}"
     for package, version in envelope.packages.items():
         installed = _installed(package)
         if installed is None:
-            yield f"it was made with {package} {version}, this executor has none"
+            yield f"it was packed with {package} {version}, which this executor does not have"
         elif package not in _ANY_VERSION and _series(installed) != _series(version):
-            yield f"it was made with {package} {version}, this executor has {installed}"
+            yield f"it was packed with {package} {version}, this executor has {installed}"
 
 
 def _installed(package: str) -> str | None:
@@ -77,27 +76,26 @@ def _installed(package: str) -> str | None:
 
 
 def _series(version: str) -> list[str]:
-    """Return the part of a version that changes when a package breaks its users: 2 of 2.1.3, and 0.4 of 0.4.1."""
+    """Return the part of a version that changes with incompatible releases: 2 of 2.1.3, and 0.4 of 0.4.1."""
     parts = version.split(".")
     return parts[:2] if parts[0] == "0" else parts[:1]
 
 
-def _unpickle(envelope: Envelope) -> Callable[..., Any]:
+def _unpickle(envelope: Envelope) -> Callable[..., object]:
     try:
-        thing: Any = pickle.loads(envelope.pickle)  # noqa: S301 - this is the place where users' code is run
+        target: object = pickle.loads(envelope.pickle)  # noqa: S301 - executors run users' code here
     except ModuleNotFoundError as error:
         raise missing_package(envelope, error) from error
     except (Exception, SystemExit) as error:
         raise _loading_failed(envelope, "cannot be unpickled", error) from error
-    if not callable(thing):
-        raise LoadingFailedError(f"The pickle holds a {type(thing).__name__}, which cannot be called.")
-    called: Callable[..., Any] = thing
-    return called
+    if not callable(target):
+        raise LoadingFailedError(f"The pickle holds a {type(target).__name__}, which is not callable.")
+    return target
 
 
-def _construct(envelope: Envelope, constructor: Callable[..., Any]) -> Callable[..., Any]:
+def _construct(envelope: Envelope, constructor: Callable[..., object]) -> Callable[..., object]:
     try:
-        instance: Callable[..., Any] = constructor()
+        instance = constructor()
         if callable(setup := getattr(instance, "setup", None)):
             setup()
     except ModuleNotFoundError as error:
@@ -105,7 +103,7 @@ def _construct(envelope: Envelope, constructor: Callable[..., Any]) -> Callable[
     except (Exception, SystemExit) as error:
         raise _loading_failed(envelope, "cannot be set up", error) from error
     if not callable(instance):
-        raise LoadingFailedError(f"An instance of the class {envelope.name!r} cannot be called.")
+        raise LoadingFailedError(f"Instances of the class {envelope.name!r} are not callable.")
     return instance
 
 
@@ -114,11 +112,11 @@ def _loading_failed(envelope: Envelope, what: str, error: BaseException) -> Load
 
 
 def missing_package(envelope: Envelope, error: ModuleNotFoundError) -> EnvironmentMismatchError:
-    """Return the error that names the package a function misses here."""
+    """Return the error for a package that a function needs and this executor does not have."""
     package = (error.name or str(error)).partition(".")[0]
     if envelope.form == "geneva" and package == "geneva":
-        return EnvironmentMismatchError("The function was made with geneva, which this executor does not have.")
+        return EnvironmentMismatchError("The function was packed with geneva, which this executor does not have.")
     return EnvironmentMismatchError(
         f"The function {envelope.name!r} needs the package {package!r}, which this executor does not have. "
-        "Name it in the manifest's 'pip', or install it."
+        "Add it to the manifest's 'pip', or install it on the executor."
     )

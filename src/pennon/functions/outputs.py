@@ -1,4 +1,4 @@
-"""The output columns of a function, and their Arrow types as text."""
+"""The output columns of a function, with their Arrow types as JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Output:
     data_type: pa.DataType
     nullable: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the output as JSON; its type as an Arrow IPC schema message, which holds every type there is."""
+    def to_json(self) -> dict[str, object]:
+        """Return the output as JSON; its type is an Arrow IPC schema message, which can express every type."""
         import pyarrow as pa
 
         message = pa.schema([pa.field("", self.data_type)]).serialize().to_pybytes()
@@ -32,8 +32,8 @@ class Output:
         }
 
     @classmethod
-    def from_json(cls, document: Any) -> Output:
-        """Return the output that JSON describes."""
+    def from_json(cls, document: Any) -> Output:  # unchecked JSON, read inside the try
+        """Read an output from JSON."""
         import pyarrow as pa
 
         try:
@@ -46,7 +46,7 @@ class Output:
 
 
 def outputs_of(data_type: pa.DataType) -> tuple[Output, ...]:
-    """Return the outputs of a function that returns values of a type: a struct's fields become one each."""
+    """Return the outputs of a function that returns values of a type: one for each field of a struct, else one."""
     import pyarrow as pa
 
     if pa.types.is_struct(data_type):

@@ -1,7 +1,7 @@
-"""Pickles of functions that load where only their packages are installed, and are the same for the same code.
+"""Pickles of functions: self-contained apart from installed packages, and identical for identical code.
 
-What is installed (the standard library, site-packages) is pickled by reference, anything else by value: scripts,
-notebooks, and modules that merely lie on the path of the one who declares the function.
+Installed code (the standard library, site-packages) is pickled by reference. All other code is pickled by value:
+scripts, notebooks, and modules that are only on the import path of the process that declares the function.
 """
 
 from __future__ import annotations
@@ -12,86 +12,93 @@ import io
 import sys
 import sysconfig
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
 
 _PROTOCOL = 5
 _ALWAYS_USED = ("cloudpickle", "pyarrow")
-_PLACE = frozenset({"__file__", "__cached__", "__loader__", "__spec__", "__path__"})
-_REGISTRY = threading.Lock()
+_LOCATION_ATTRIBUTES = frozenset({"__file__", "__cached__", "__loader__", "__spec__", "__path__"})
+#: cloudpickle's registry of modules to pickle by value is global.
+_REGISTRY_LOCK = threading.Lock()
+#: What pickle's reducers return.
+_Reduced: TypeAlias = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A pickle, its checksum, and the versions of the packages that it refers to."""
+    """A pickle, its sha256, and the versions of the packages that it refers to."""
 
     pickle: bytes
     sha256: str
     packages: dict[str, str]
 
 
-def pack(thing: Any, shipped: Collection[str] = ()) -> Packed:
-    """Pickle a callable; shipped modules come with its environment and are pickled by reference."""
-    with _REGISTRY, _by_value(shipped) as modules:
+def pack(target: Callable[..., object], bundled: Collection[str] = ()) -> Packed:
+    """Pickle a callable; bundled modules are part of its environment and are pickled by reference."""
+    with _REGISTRY_LOCK, _by_value(bundled) as modules:
         buffer = io.BytesIO()
         pickler = _Pickler(buffer, modules)
-        pickler.dump(thing)
-    content = _with_steady_ids(buffer.getvalue())
-    foreign = {module.__name__.partition(".")[0] for module in modules}
-    used = (pickler.used - foreign - {"__main__", "pennon"}) | set(_ALWAYS_USED)
+        pickler.dump(target)
+    content = _with_stable_ids(buffer.getvalue())
+    by_value = {module.__name__.partition(".")[0] for module in modules}
+    used = (pickler.used - by_value - {"__main__", "pennon"}) | set(_ALWAYS_USED)
     return Packed(content, hashlib.sha256(content).hexdigest(), _versions(used))
 
 
-def _plain_code(code: CodeType) -> Any:
-    """Pickle code without its place, so that the same function has the same digest wherever it is written."""
+def _code_without_location(code: CodeType) -> _Reduced:
+    """Pickle code without file name and line, so that the same function has the same digest wherever it is defined."""
     plain = code.replace(co_filename=sys.intern(f"<{code.co_name}>"), co_firstlineno=1)
-    return cloudpickle.Pickler.dispatch_table[CodeType](plain)
+    reduced: _Reduced = cloudpickle.Pickler.dispatch_table[CodeType](plain)
+    return reduced
 
 
-def _plain_module(module: ModuleType) -> Any:
-    """Pickle a module without its place, too, when it is pickled by value."""
+def _module_without_location(module: ModuleType) -> _Reduced:
+    """Pickle a module by value without its file name."""
     constructor, (name, *contents) = cloudpickle.Pickler.dispatch_table[ModuleType](module)
-    plain = [{key: value for key, value in content.items() if key not in _PLACE} for content in contents]
+    plain = [{key: value for key, value in content.items() if key not in _LOCATION_ATTRIBUTES} for content in contents]
     return constructor, (name, *plain)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """A pickler that leaves out where code was written, and notes which top-level modules it refers to."""
+_REDUCERS = {CodeType: _code_without_location, ModuleType: _module_without_location}
 
-    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: _plain_code, ModuleType: _plain_module})
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """A pickler that omits the location of code, and collects the top-level modules that it refers to."""
+
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(_REDUCERS)
 
     def __init__(self, buffer: io.BytesIO, by_value: Collection[ModuleType]) -> None:
         super().__init__(buffer, protocol=_PROTOCOL)
         self.used: set[str] = set()
         for module in by_value:
             names = {name: vars(module)[name] for name in ("__name__", "__package__") if name in vars(module)}
-            self.globals_ref[id(vars(module))] = names  # without __file__, which is nobody's business elsewhere
+            self.globals_ref[id(vars(module))] = names  # without __file__, a path of this machine
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> object:
         if isinstance(obj, ModuleType):
-            self._note(obj.__name__)
+            self._add_module(obj.__name__)
         elif isinstance(obj, type | FunctionType):
-            self._note(obj.__module__)
+            self._add_module(obj.__module__)
         else:
-            self._note(type(obj).__module__)
+            self._add_module(type(obj).__module__)
         return super().reducer_override(obj)
 
-    def _note(self, module: str | None) -> None:
+    def _add_module(self, module: str | None) -> None:
         if module:
             self.used.add(module.partition(".")[0])
 
 
 @contextmanager
-def _by_value(shipped: Collection[str]) -> Iterator[list[ModuleType]]:
-    """Have modules that are not installed pickled by value, for as long as the context lasts."""
-    modules = [module for module in list(sys.modules.values()) if _is_foreign(module, shipped)]
+def _by_value(bundled: Collection[str]) -> Iterator[list[ModuleType]]:
+    """Pickle modules that are not installed by value, within the context."""
+    modules = [module for module in list(sys.modules.values()) if not _is_installed(module, bundled)]
     known = cloudpickle.list_registry_pickle_by_value()
     added = [module for module in modules if module.__name__ not in known and module.__name__ != "__main__"]
     for module in added:
@@ -103,18 +110,18 @@ def _by_value(shipped: Collection[str]) -> Iterator[list[ModuleType]]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_foreign(module: Any, shipped: Collection[str]) -> bool:
-    """Tell whether a module cannot be expected on another machine that has the same packages."""
+def _is_installed(module: object, bundled: Collection[str]) -> bool:
+    """Return whether another machine with the same packages and bundled modules has this module, too."""
     if not isinstance(module, ModuleType) or sys.modules.get(module.__name__) is not module:
-        return False
-    if module.__name__ == "__main__":
         return True
+    if module.__name__ == "__main__":
+        return False
     file = vars(module).get("__file__")
     top = module.__name__.partition(".")[0]
-    if not isinstance(file, str) or not file.endswith(".py") or top in shipped or top == "pennon":
-        return False
+    if not isinstance(file, str) or not file.endswith(".py") or top in bundled or top == "pennon":
+        return True
     path = Path(file)
-    return not {"site-packages", "dist-packages"}.intersection(path.parts) and not any(
+    return bool({"site-packages", "dist-packages"}.intersection(path.parts)) or any(
         path.is_relative_to(folder) for folder in _standard_library()
     )
 
@@ -125,12 +132,12 @@ def _standard_library() -> tuple[Path, ...]:
     return tuple(folders | {folder.resolve() for folder in folders})
 
 
-def _with_steady_ids(content: bytes) -> bytes:
-    """Replace the random ids that classes get by ones made from the content, which a loader may trust as much.
+def _with_stable_ids(content: bytes) -> bytes:
+    """Replace cloudpickle's random class ids by ids derived from the content.
 
-    A process that has loaded a class of the same id uses that class; equal ids must therefore mean equal code.
+    A process that has already loaded a class with the same id reuses it, so equal ids must mean equal code.
     """
-    tracked = list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID)  # noqa: SLF001 - nothing public has the ids
+    tracked = list(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID)  # noqa: SLF001 - no public name for the ids
     ids = sorted((known for known in map(str.encode, tracked) if known in content), key=content.index)
     blank = content
     for number, known in enumerate(ids):

@@ -1,9 +1,9 @@
-"""Applying a table function: batches in, batches of the declared columns out."""
+"""Calling a UDTF: record batches in, record batches of the declared columns out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -14,11 +14,14 @@ from pennon.functions.loader import Loaded, missing_package
 from pennon.functions.results import to_arrow
 from pennon.functions.udf_calls import GRACE_SECONDS
 
+if TYPE_CHECKING:
+    from pennon.core.arrow_typing import AnyArray
+
 Batches = Iterator[pa.RecordBatch]
 
 
 class PartitionFailedError(Exception):
-    """A table function failed for a partition; with the rule of its policy that says how it is called again."""
+    """A UDTF failed for a partition; ``rule`` is the retry rule of its policy that applies, if any."""
 
     def __init__(self, type_: str, message: str, rule: Retry | None = None) -> None:
         super().__init__(f"{type_}: {message}")
@@ -28,7 +31,7 @@ class PartitionFailedError(Exception):
 
 
 class TableFunction:
-    """A table function, ready to be given the rows of a partition."""
+    """A loaded UDTF, ready to be called on partitions."""
 
     def __init__(
         self, loaded: Loaded, outputs: pa.Schema, policy: ErrorPolicy | None = None, grace: float = GRACE_SECONDS
@@ -37,35 +40,36 @@ class TableFunction:
         self._outputs = outputs
         self._policy = loaded.envelope.error_policy if policy is None else policy
         self._grace = grace
-        pa.array([])  # for the first array of Python's values Arrow loads pandas: not on the time of the first call
+        pa.array(
+            []
+        )  # the first array of Python values imports pandas, which must not count against the first call's timeout
 
     def run(self, schema: pa.Schema, batches: Batches) -> Batches:
-        """Yield what becomes of batches; each batch has the time that the author gave a call, reading apart.
+        """Yield the output of a partition; the timeout applies to each output batch, without the time spent reading.
 
-        What the function raises comes as a PartitionFailedError, what the batches raise as it is.
+        Errors of the function are raised as PartitionFailedError, errors of reading as they are.
         """
         deadline = Deadline(self._loaded.envelope.options.timeout, self._grace)
-        read = _Read(batches, deadline)
-        stream = self.stream(schema, iter(read))
-        following = deadline.limit(lambda: next(stream, None))
+        reader = _InputReader(batches, deadline)
+        stream = self._stream(schema, iter(reader))
+        next_batch = deadline.limit(lambda: next(stream, None))
         while True:
             try:
                 with deadline:
-                    batch = following()
+                    batch = next_batch()
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
-                if read.error is error:
+                if reader.error is error:
                     raise
                 raise self._failed(error) from error
             if batch is None:
                 return
             yield batch
 
-    def stream(self, schema: pa.Schema, batches: Batches) -> Batches:
-        """Yield what becomes of batches of a schema, in the declared types; raise what the function raises."""
-        whole = self._loaded.envelope.options.whole
-        result = self._loaded.call(pa.Table.from_batches(batches, schema) if whole else batches)
+    def _stream(self, schema: pa.Schema, batches: Batches) -> Batches:
+        takes_table = self._loaded.envelope.options.whole
+        result = self._loaded.call(pa.Table.from_batches(batches, schema) if takes_table else batches)
         for piece in _pieces(result):
             yield from self._batches(piece)
 
@@ -77,38 +81,37 @@ class TableFunction:
             return PartitionFailedError("Timeout", message, self._policy.rule_for(TimeoutError(message)))
         return PartitionFailedError(name_of(type(error)), text_of(error), self._policy.rule_for(error))
 
-    def _batches(self, piece: Any) -> Batches:
+    def _batches(self, piece: object) -> Batches:
         if isinstance(piece, pa.Table):
             for batch in piece.to_batches():
-                yield self._fitted(batch)
+                yield self._conform(batch)
         elif isinstance(piece, pa.RecordBatch):
-            yield self._fitted(piece)
+            yield self._conform(piece)
         elif isinstance(piece, Mapping):
-            yield self._fitted(_of_columns(piece, self._outputs))
+            yield self._conform(_from_columns(piece, self._outputs))
         elif isinstance(piece, list) and all(isinstance(row, Mapping) for row in piece):
-            yield self._fitted(pa.RecordBatch.from_pylist(piece, schema=self._outputs))
+            yield self._conform(pa.RecordBatch.from_pylist(piece, schema=self._outputs))
         else:
             raise TypeError(
-                f"The table function returned a {type(piece).__name__}, not a record batch, a table, or a dictionary "
-                "of columns."
+                f"The UDTF returned a {type(piece).__name__}, not a record batch, a table, or a dictionary of columns."
             )
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with the declared columns, in their order and types."""
+    def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the declared columns, in the declared order and types."""
         missing = [name for name in self._outputs.names if name not in batch.schema.names]
         unknown = [name for name in batch.schema.names if name not in self._outputs.names]
         if missing or unknown:
             wrong = f"without {', '.join(map(repr, missing))}" if missing else f"with {', '.join(map(repr, unknown))}"
-            raise ValueError(f"The table function returned rows {wrong}; its output_schema says otherwise.")
+            raise ValueError(f"The UDTF returned rows {wrong}, unlike its output_schema.")
         columns = [to_arrow(batch.column(field.name), field.type) for field in self._outputs]
         for field, column in zip(self._outputs, columns, strict=True):
             if not field.nullable and column.null_count:
-                raise ValueError(f"The table function returned nulls for {field.name!r}, which is not nullable.")
+                raise ValueError(f"The UDTF returned nulls for {field.name!r}, which is not nullable.")
         return pa.RecordBatch.from_arrays(columns, schema=self._outputs)
 
 
-class _Read:
-    """What a function reads: neither what reading raises nor how long it takes is taken for the function's fault."""
+class _InputReader:
+    """The input of a function; neither errors nor time of reading are attributed to the function."""
 
     def __init__(self, batches: Batches, deadline: Deadline) -> None:
         self._batches = batches
@@ -120,7 +123,7 @@ class _Read:
             yield batch
 
     def _next(self) -> pa.RecordBatch | None:
-        with self._deadline.waiting():
+        with self._deadline.paused():
             try:
                 return next(self._batches, None)
             except Exception as error:
@@ -128,7 +131,7 @@ class _Read:
                 raise
 
 
-def _pieces(result: Any) -> Iterable[Any]:
+def _pieces(result: object) -> Iterable[object]:
     if result is None:
         return ()
     if isinstance(result, pa.Table | pa.RecordBatch | Mapping) or (
@@ -137,12 +140,14 @@ def _pieces(result: Any) -> Iterable[Any]:
         return (result,)
     if isinstance(result, Iterable) and not isinstance(result, str | bytes):
         return result
-    raise TypeError(f"The table function returned a {type(result).__name__}, not rows.")
+    raise TypeError(f"The UDTF returned a {type(result).__name__}, not rows.")
 
 
-def _of_columns(columns: Mapping[str, Any], outputs: pa.Schema) -> pa.RecordBatch:
-    arrays = {
-        name: to_arrow(values, outputs.field(name).type) if name in outputs.names else pa.array(values)
+def _from_columns(columns: Mapping[str, object], outputs: pa.Schema) -> pa.RecordBatch:
+    arrays: dict[str, AnyArray] = {
+        name: to_arrow(values, outputs.field(name).type)
+        if name in outputs.names
+        else pa.array(cast("list[Any]", values))
         for name, values in columns.items()
     }
     return pa.RecordBatch.from_pydict(arrays)

@@ -1,1 +1,1 @@
-"""The durable queue: jobs are submitted, claimed under a lease, carried out once, and can be stopped and repeated."""
+"""The job queue, the registry of workers, and the triggers that submit jobs automatically."""

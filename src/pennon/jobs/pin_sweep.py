@@ -1,4 +1,4 @@
-"""The sweep of pins that a worker could not give up itself, because it was lost."""
+"""Removal of the pins that lost workers have left behind."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pennon.catalog import jobs, tables, views
 from pennon.core.clock import now_millis
+from pennon.core.job_model import JobKind, JobState
 from pennon.views import pins
 from pennon.views.model.definition import Definition
 
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.worker")
 
-#: Between two sweeps. A pin that is left costs nothing but the files of old versions.
-_PAUSE_MILLIS = 30_000
-#: A worker that starts looks back so far for jobs that ended while there was none.
+#: Between two sweeps. A pin that is left behind only keeps files of old versions.
+_INTERVAL_MILLIS = 30_000
+#: How far back a worker that starts looks for jobs that ended while no worker ran.
 _LOOK_BACK_MILLIS = 24 * 60 * 60 * 1000
-#: Clocks of hosts differ: so much is looked at again.
+#: Clocks of hosts differ, so consecutive sweeps overlap.
 _OVERLAP_MILLIS = 30_000
-_MOST = 1000
+_MAX_JOBS = 1000
 
 
 class PinSweep:
-    """Gives up the pins of jobs that ended without their worker."""
+    """Removes the pins of jobs whose worker was lost."""
 
     def __init__(self, database: Database, storage_root: StorageRoot, now: Callable[[], int] = now_millis) -> None:
         self._database = database
@@ -40,22 +41,23 @@ class PinSweep:
         self._next = 0
 
     def tick(self) -> None:
-        """Sweep, if it is time."""
+        """Sweep if the interval has passed."""
         now = self._now()
         if now < self._next:
             return
-        self._next = now + _PAUSE_MILLIS
+        self._next = now + _INTERVAL_MILLIS
         since = self._since
-        ended = self._database.read(lambda connection: jobs.ended_since(connection, since, _MOST))
-        for table_id in {job.table_id for job in ended if job.kind == "backfill"}:
+        finished = self._database.read(lambda connection: jobs.finished_since(connection, since, _MAX_JOBS))
+        for table_id in {job.table_id for job in finished if job.kind == JobKind.BACKFILL}:
             self._sweep_table(table_id)
-        lost = [job for job in ended if job.kind == "refresh" and job.state != jobs.DONE]
-        for view_id in {view_id for job in lost for view_id in (*job.spec.get("before", ()), job.table_id)}:
+        lost = [job for job in finished if job.kind == JobKind.REFRESH and job.state != JobState.DONE]
+        for view_id in {view_id for job in lost for view_id in (*job.refresh_spec.get("before", ()), job.table_id)}:
             self._sweep_view(view_id)
-        self._since = (ended[-1].finished_at or now if len(ended) == _MOST else now) - _OVERLAP_MILLIS
+        is_full = len(finished) == _MAX_JOBS
+        self._since = (finished[-1].finished_at or now if is_full else now) - _OVERLAP_MILLIS
 
     def _sweep_table(self, table_id: str) -> None:
-        """Give up what jobs on a table needed that have ended."""
+        """Remove the pins of jobs on a table that are no longer active."""
         folder = self._folder(table_id)
         if folder is None:
             return
@@ -64,15 +66,15 @@ class PinSweep:
         pins.remove(folder, (pin for pin in found if pin.owner not in active))
 
     def _sweep_view(self, view_id: str) -> None:
-        """Give up what a view does not need; nothing while a job refreshes it."""
+        """Remove the pins that a view does not need, unless a job refreshes it."""
         view = self._database.read(lambda connection: views.find(connection, view_id))
         for table_id in {source.table_id for source in Definition.from_json(view.definition).sources} if view else ():
             folder = self._folder(table_id)
             if folder is None:
                 continue
-            # Listed before the catalog is read: what a refresh pins from now on stays.
+            # List pins before reading the catalog, so that pins that a refresh sets from now on stay.
             found = [pin for pin in pins.pins(folder) if pin.owner == view_id]
-            current = self._database.read(lambda connection: _at_rest(connection, view_id)) if found else None
+            current = self._database.read(lambda connection: _find_idle(connection, view_id)) if found else None
             if current is not None:
                 needed = pins.versions_needed(current, table_id)
                 pins.remove(folder, (pin for pin in found if pin.version not in needed))
@@ -82,8 +84,8 @@ class PinSweep:
         return None if table is None else self._storage_root.folder(table.location)
 
 
-def _at_rest(connection: Connection, view_id: str) -> View | None:
-    """Return a view that no job works on."""
-    active = jobs.active_of_kind(connection, "refresh")
-    is_busy = any(view_id in (job.table_id, *job.spec.get("before", ())) for job in active)
-    return None if is_busy else views.find(connection, view_id)
+def _find_idle(connection: Connection, view_id: str) -> View | None:
+    """Return a view unless a job refreshes it."""
+    active = jobs.active_of_kind(connection, JobKind.REFRESH)
+    is_refreshing = any(view_id in (job.table_id, *job.refresh_spec.get("before", ())) for job in active)
+    return None if is_refreshing else views.find(connection, view_id)

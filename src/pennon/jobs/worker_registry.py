@@ -1,4 +1,4 @@
-"""Who carries out jobs: workers sign on, are heard of, and leave."""
+"""The registry of workers: they register, send heartbeats, and deregister."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from pennon.core.identifiers import new_id
 if TYPE_CHECKING:
     from pennon.catalog import Database
 
-#: A worker that was not heard of for so many leases is dead.
+#: A worker without a heartbeat for this number of lease durations counts as dead.
 _SILENT_LEASES = 3
 
 
 class WorkerRegistry:
-    """The workers of a catalog that are alive."""
+    """The live workers of a catalog."""
 
     def __init__(self, database: Database, lease_seconds: float, *, clock: Callable[[], int] = now_millis) -> None:
         self._database = database
-        self._silence = int(_SILENT_LEASES * lease_seconds * 1000)
+        self._timeout_millis = int(_SILENT_LEASES * lease_seconds * 1000)
         self._now = clock
 
     def register(self, slots: int = 1) -> Worker:
-        """Sign this process on as a worker."""
+        """Register this process as a worker."""
         now, host = self._now(), socket.gethostname()
         worker = Worker(f"{host}-{os.getpid()}-{new_id()[-6:]}", host, os.getpid(), now, now, slots, 0, __version__)
-        self._database.write(lambda connection: workers.beat(connection, worker))
+        self._database.write(lambda connection: workers.heartbeat(connection, worker))
         return worker
 
     def heartbeat(self, worker: Worker, busy: int) -> None:
-        """Say that a worker is alive, and how many jobs it has at hand."""
+        """Record that a worker is alive, and the number of jobs it runs."""
         alive = replace(worker, heartbeat_at=self._now(), busy=busy)
-        self._database.write(lambda connection: workers.beat(connection, alive))
+        self._database.write(lambda connection: workers.heartbeat(connection, alive))
 
-    def leave(self, worker: Worker) -> None:
-        """Sign a worker off."""
-        self._database.write(lambda connection: workers.forget(connection, worker.id))
+    def deregister(self, worker: Worker) -> None:
+        """Remove a worker that shuts down."""
+        self._database.write(lambda connection: workers.delete(connection, worker.id))
 
     def alive(self) -> list[Worker]:
-        """Return the workers that were heard of lately."""
-        since = self._now() - self._silence
-        return self._database.read(lambda connection: workers.heard_since(connection, since))
+        """Return the workers with a recent heartbeat."""
+        since = self._now() - self._timeout_millis
+        return self._database.read(lambda connection: workers.alive_since(connection, since))
 
     def sweep(self) -> None:
-        """Forget the dead."""
-        since = self._now() - self._silence
-        self._database.write(lambda connection: workers.forget_silent(connection, since))
+        """Remove dead workers."""
+        since = self._now() - self._timeout_millis
+        self._database.write(lambda connection: workers.delete_silent(connection, since))

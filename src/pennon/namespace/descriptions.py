@@ -1,25 +1,20 @@
-"""Describing a table: from the catalog alone where that suffices, from the dataset where details are asked for."""
+"""Descriptions of tables: from the catalog alone, and from the dataset if the request asks for details."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from lance_namespace import (
-    DescribeTableRequest,
-    DescribeTableResponse,
-    TableExistsRequest,
-    TableExistsResponse,
-)
-from lance_namespace.errors import InvalidInputError, TableTagNotFoundError
+import lance_namespace as ln
+from lance_namespace.errors import InvalidInputError
 from lance_namespace_urllib3_client.models import JsonArrowSchema, TableBasicStats
 
 from pennon.catalog.tables import DISCOVERED
 from pennon.catalog.versions import MAIN
-from pennon.core.errors import suggest
-from pennon.core.identifiers import format_identifier
-from pennon.namespace.operations import Operations, request_as, table_id
-from pennon.storage import refs
+from pennon.namespace.requests import request_as, table_id
+from pennon.namespace.resolver import TableResolver
+from pennon.services import Services
 from pennon.storage.layout import check_branch
 
 if TYPE_CHECKING:
@@ -29,18 +24,22 @@ if TYPE_CHECKING:
     from pennon.catalog.versions import Version
 
 
-class DescriptionOperations(Operations):
-    """Describe tables and tell whether they exist."""
+@dataclass(frozen=True)
+class DescriptionOperations:
+    """Describe tables, and check whether they exist."""
 
-    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
-        """Return what is known of a table at its latest or another version."""
-        request = request_as(DescribeTableRequest, request)
-        table = self._table(table_id(request))
+    services: Services
+    resolver: TableResolver
+
+    def describe_table(self, request: ln.DescribeTableRequest) -> ln.DescribeTableResponse:
+        """Describe a table at its latest version or another one."""
+        request = request_as(ln.DescribeTableRequest, request)
+        table = self.resolver.table(table_id(request))
         detailed = bool(request.load_detailed_metadata)
         named = request.version is not None or request.tag is not None or request.branch is not None
         known = table.managed or detailed or named
         version = self._target(table, request) if known else None
-        response = DescribeTableResponse(
+        response = ln.DescribeTableResponse(
             version=version.version if version is not None else None,
             location=table.location,
             table_uri=uri_of(table.location) if request.with_table_uri else None,
@@ -49,55 +48,48 @@ class DescriptionOperations(Operations):
             managed_versioning=table.managed,
         )
         if request.check_declared or detailed:
-            response.is_only_declared = version is None if known else self._is_only_declared(table)
+            response.is_only_declared = version is None if known else self.resolver.is_only_declared(table)
         if detailed:
             self._add_details(response, table, version)
         return response
 
-    def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
-        """Answer when a table, or one version of it, exists; raise when it does not."""
-        request = request_as(TableExistsRequest, request)
-        table = self._table(table_id(request))
+    def table_exists(self, request: ln.TableExistsRequest) -> ln.TableExistsResponse:
+        """Return if a table, or one version of it, exists; raise if it does not."""
+        request = request_as(ln.TableExistsRequest, request)
+        table = self.resolver.table(table_id(request))
         if request.version is not None:
             self.services.history.find(table, MAIN, request.version)
-        return TableExistsResponse()
+        return ln.TableExistsResponse()
 
-    def lasting(self, request: DescribeTableRequest | TableExistsRequest) -> Callable[[], bool] | None:
-        """Return what tells, while the catalog stays as it is, whether a table is still what a request was told.
+    def cache_validator(self, request: ln.DescribeTableRequest | ln.TableExistsRequest) -> Callable[[], bool] | None:
+        """Return a function that checks whether a cached response is fresh, as long as the catalog is unchanged.
 
-        None where that is not told more cheaply than by asking again.
+        None if a check would cost as much as a new response.
         """
-        table = self._table(table_id(request))
+        table = self.resolver.table(table_id(request))
         if request.version is not None or not table.managed or table.origin == DISCOVERED:
             return None
-        if isinstance(request, TableExistsRequest):
+        if isinstance(request, ln.TableExistsRequest):
             return _always
         named = request.tag is not None or request.branch is not None
-        return None if named or request.load_detailed_metadata else self.services.history.lasting(table)
+        return None if named or request.load_detailed_metadata else self.services.history.freshness_check(table)
 
-    def _target(self, table: Table, request: DescribeTableRequest) -> Version | None:
-        """Return the version that is asked for; none for a table without data."""
+    def _target(self, table: Table, request: ln.DescribeTableRequest) -> Version | None:
+        """Return the version that a request names; None for a table without data."""
         if request.tag is not None:
             if request.version is not None or request.branch is not None:
                 raise InvalidInputError("tag cannot be combined with version or branch: a tag names both.")
-            return self._tagged(table, request.tag)
+            tag = self.resolver.tag(table, request.tag)
+            return self.services.history.find(table, tag.branch, tag.version)
         branch = check_branch(request.branch)
         if request.version is not None:
             return self.services.history.find(table, branch, request.version)
         newest = self.services.history.latest(table, branch)
         if newest is None and self.services.discovery.forget_if_gone(table):
-            raise self._missing_table(table.identifier)
+            raise self.resolver.missing_table(table.identifier)
         return newest
 
-    def _tagged(self, table: Table, tag: str) -> Version:
-        known = {ref.name: ref for ref in refs.tags(self.services.storage_root.folder(table.location))}
-        if tag not in known:
-            name = format_identifier(table.identifier)
-            raise TableTagNotFoundError(f"Table {name!r} has no tag {tag!r}.{suggest(tag, known)}")
-        found = known[tag]
-        return self.services.history.find(table, found.branch, found.version)
-
-    def _add_details(self, response: DescribeTableResponse, table: Table, version: Version | None) -> None:
+    def _add_details(self, response: ln.DescribeTableResponse, table: Table, version: Version | None) -> None:
         response.table = table.name
         response.namespace = list(table.namespace)
         if version is None:

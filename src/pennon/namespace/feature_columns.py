@@ -1,24 +1,33 @@
-"""Operations on feature columns: fill them, and tell what is known of their rows."""
+"""Operations on feature columns: backfills, the state of rows, and the errors of functions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from lance_namespace import AlterTableBackfillColumnsResponse
+from lance_namespace import AlterTableBackfillColumnsRequest, AlterTableBackfillColumnsResponse
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from pennon.catalog import column_errors, jobs
-from pennon.catalog.column_errors import ColumnError, Place
-from pennon.columns.declarations import read_function
-from pennon.columns.dependencies import columns_filled, unfilled_before
+from pennon.catalog.column_errors import ColumnError, ErrorScope
+from pennon.columns.dependencies import columns_computed_together, find_incomplete_inputs
 from pennon.columns.feature_columns import FeatureColumn, feature_columns, find_feature_column
-from pennon.columns.plan import Mode, Plan, Summary, failed_rows, known_to, plan_units, summarise
+from pennon.columns.plan import (
+    BackfillMode,
+    ColumnPlan,
+    ColumnSummary,
+    failed_rows,
+    plan_backfill,
+    summarize_column,
+    unchanged_since,
+)
 from pennon.core.caller import current_caller
 from pennon.core.errors import suggest
+from pennon.core.job_model import BackfillSpec, JobKind
 from pennon.core.paging import cut_page, decode_token, page_size
-from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
-from pennon.namespace.function_environments import check_manifest
+from pennon.functions.envelope import Envelope
+from pennon.namespace.functions import check_manifest, column_function
 from pennon.namespace.models.columns import (
     BackfillPlan,
     BackfillRequest,
@@ -28,96 +37,109 @@ from pennon.namespace.models.columns import (
     ColumnStateResponse,
     check_counts,
 )
-from pennon.namespace.operations import Operations, parse_choice, record_transaction, request_as, table_id
+from pennon.namespace.requests import parse_choice, request_as, table_id
+from pennon.namespace.resolver import TableResolver
+from pennon.namespace.transaction_records import record_transaction
+from pennon.services import Services
 from pennon.storage.layout import check_branch
 from pennon.tables.field_paths import find_field, plain_path
 from pennon.tables.lance_errors import typed_errors
 from pennon.tables.query.expressions import check_expression
+from pennon.tables.query.row_sizes import batch_rows_for, measure_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import lance
+
     from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.core.settings import Settings
-    from pennon.storage.file_io import FileIO
 
-KIND = "backfill"
 _DEFAULT_CLUSTER = "default"
-_OWN = frozenset({"id", "identity", "context", "branch", "dry_run", "cascade", "priority", "mode"})
+#: Fields of a request that are not part of the job's spec.
+_NOT_IN_SPEC = frozenset({"id", "identity", "context", "branch", "dry_run", "cascade", "priority", "mode"})
 _ERRORS = "column-errors"
-_PAGE = 1000
+_DEFAULT_PAGE = 1000
 
 
-class BackfillOperations(Operations):
-    """Fill columns and look at them."""
+@dataclass(frozen=True)
+class FeatureColumnOperations:
+    """Backfill feature columns, and describe their state and errors."""
 
-    def alter_table_backfill_columns(self, request: Any) -> AlterTableBackfillColumnsResponse | BackfillPlan:
-        """Submit a job that fills a column, or tell what it would do."""
-        request = request_as(BackfillRequest, request)
-        table = self._table(table_id(request))
-        branch = check_branch(request.branch)
-        dataset = self.services.datasets.at(table, branch, request.read_version)
-        column = find_feature_column(dataset, request.column)
-        self._envelope_of(table, column)  # says what is wrong with it, if anything is
-        mode = Mode(parse_choice("mode", request.mode, list(Mode)))
-        self._check_backfill(request, dataset)
-        before = self._to_fill_before(table, branch, dataset, column, cascade=request.cascade)
-        if request.dry_run:
-            return self._plan_backfill(table, branch, dataset, column, mode, request, before)
-        spec = {
+    services: Services
+    resolver: TableResolver
+
+    def alter_table_backfill_columns(
+        self, request: AlterTableBackfillColumnsRequest
+    ) -> AlterTableBackfillColumnsResponse | BackfillPlan:
+        """Submit a job that backfills a column; a dry run returns its plan instead."""
+        backfill = request_as(BackfillRequest, request)
+        table = self.resolver.table(table_id(backfill))
+        branch = check_branch(backfill.branch)
+        dataset = self.services.datasets.at(table, branch, backfill.read_version)
+        column = find_feature_column(dataset, backfill.column)
+        column_function(self.resolver.folder(table), column)  # raises an error if the function is unusable
+        mode = BackfillMode(parse_choice("mode", backfill.mode, list(BackfillMode)))
+        self._check_backfill(backfill, dataset)
+        before = self._columns_to_fill_first(table, branch, dataset, column, cascade=backfill.cascade)
+        if backfill.dry_run:
+            return self._plan_backfill(table, branch, dataset, column, mode, backfill, before)
+        fields = {
             name: value
-            for name, value in request.model_dump(exclude_none=True, by_alias=True).items()
-            if name not in _OWN
+            for name, value in backfill.model_dump(exclude_none=True, by_alias=True).items()
+            if name not in _NOT_IN_SPEC
         }
         newest = self.services.datasets.newest(table, branch).version
-        spec |= {
-            "column": column.path,
-            "columns": columns_filled(dataset, [*before, column.path]),
-            "mode": str(mode),
-            "since": newest,
-            **({"before": before} if before else {}),
-        }
-        job_id = self._write(lambda connection: self._submit_backfill(connection, table, branch, request, spec))
+        spec = cast("BackfillSpec", fields)
+        spec["column"] = column.path
+        spec["columns"] = columns_computed_together(dataset, [*before, column.path])
+        spec["mode"] = str(mode)
+        spec["since"] = newest
+        if before:
+            spec["before"] = before
+        job_id = self.services.database.write(
+            lambda connection: self._submit_backfill(connection, table, branch, backfill, spec)
+        )
         return AlterTableBackfillColumnsResponse(job_id=job_id)
 
     def describe_column_state(self, request: ColumnStateRequest) -> ColumnStateResponse:
-        """Count the rows of a feature column by what is known of them."""
+        """Count the rows of a feature column by state."""
         request = request_as(ColumnStateRequest, request)
-        table = self._table(table_id(request))
+        table = self.resolver.table(table_id(request))
         branch = check_branch(request.branch)
         dataset = self.services.datasets.at(table, branch, None)
         column = find_feature_column(dataset, request.column)
-        summary = self._summarise_column(table, branch, dataset, column)
-        active = self._read(lambda connection: jobs.active_on(connection, table.id))
+        summary = self._summarize_column(table, branch, dataset, column)
+        active = self.services.database.read(lambda connection: jobs.active_on(connection, table.id))
         running = [job.id for job in active if job.branch == branch and column.path in job.columns]
         return ColumnStateResponse(
             column=request.column,
             function=column.name,
             function_version=column.version,
             active_job=running[0] if running else None,
-            **summary.as_dict(),
+            **asdict(summary),
         )
 
     def list_column_errors(self, request: ColumnErrorsRequest) -> ColumnErrorsResponse:
-        """Return the rows that functions failed on, until they are computed again."""
+        """List the rows that functions failed on and that are not computed yet."""
         request = request_as(ColumnErrorsRequest, request)
-        table = self._table(table_id(request))
+        table = self.resolver.table(table_id(request))
         branch = check_branch(request.branch)
         dataset = self.services.datasets.at(table, branch, None)
-        recorded = self._read(lambda connection: column_errors.columns(connection, table.id, branch))
-        wanted = None if request.column is None else _recorded_as(dataset, request.column)
+        recorded = self.services.database.read(lambda connection: column_errors.columns(connection, table.id, branch))
+        wanted = None if request.column is None else _error_column(dataset, request.column)
         names = [name for name in recorded if wanted in (None, name)]
-        size = page_size(request.limit or _PAGE, self.services.settings.page_limit)
+        size = page_size(request.limit or _DEFAULT_PAGE, self.services.settings.page_limit)
         key = decode_token(_ERRORS, request.page_token, (str, int, int))
         found: list[tuple[str, ColumnError, ColumnError]] = []
         for name in names:
             if (key is not None and name < str(key[0])) or len(found) > size:
                 continue
             after = (int(key[1]), int(key[2])) if key is not None and name == key[0] else None
-            place, most = Place(table.id, branch, name), size + 1 - len(found)
-            locate = self._locating(table, dataset, place)
-            found += [(name, *pair) for pair in self._errors_of(place, locate, request.job_id, after, most)]
+            scope, limit = ErrorScope(table.id, branch, name), size + 1 - len(found)
+            locate = self._locator(table, dataset, scope)
+            found += [(name, *pair) for pair in self._errors_of(scope, locate, request.job_id, after, limit)]
         page = cut_page(_ERRORS, found, size, lambda item: (item[0], item[1].fragment_id, item[1].row_offset))
         return ColumnErrorsResponse(
             records=[_record(request.column or name, error) for name, _, error in page.items],
@@ -127,39 +149,36 @@ class BackfillOperations(Operations):
 
     def _errors_of(
         self,
-        place: Place,
+        scope: ErrorScope,
         locate: Callable[[ColumnError], ColumnError | None],
         job_id: str | None,
         after: tuple[int, int] | None,
         limit: int,
     ) -> list[tuple[ColumnError, ColumnError]]:
-        """Return errors of rows that are still failed, as they were recorded and with the rows' present places."""
+        """Return the errors of rows that are still failed, each as recorded and with the row's current position."""
         found: list[tuple[ColumnError, ColumnError]] = []
         while len(found) < limit:
-            page = self._page_of_errors(place, job_id, after, limit)
+            page = self.services.database.read(
+                partial(column_errors.page, scope=scope, job_id=job_id, after=after, limit=limit)
+            )
             found += [(error, located) for error in page if (located := locate(error)) is not None]
             if len(page) < limit:
                 break
             after = (page[-1].fragment_id, page[-1].row_offset)
         return found[:limit]
 
-    def _page_of_errors(
-        self, place: Place, job_id: str | None, after: tuple[int, int] | None, limit: int
-    ) -> list[ColumnError]:
-        return self._read(
-            lambda connection: column_errors.page(connection, place, job_id=job_id, after=after, limit=limit)
-        )
+    def _locator(
+        self, table: Table, dataset: lance.LanceDataset, scope: ErrorScope
+    ) -> Callable[[ColumnError], ColumnError | None]:
+        """Return a function that finds the current row of an error; it returns None if the error is out of date.
 
-    def _locating(self, table: Table, dataset: Any, place: Place) -> Callable[[ColumnError], ColumnError | None]:
-        """Return what finds the row of an error, which may have moved; none if the row is not failed by that error.
-
-        Those of a view's source are kept up to date by its refreshes.
+        Errors of rows of a view's source are kept up to date by its refreshes.
         """
-        if place.column not in feature_columns(dataset.schema):
+        if scope.column not in feature_columns(dataset.schema):
             return lambda error: error if error.fragment_id == column_errors.SOURCE else None
-        column = find_feature_column(dataset, place.column)
+        column = find_feature_column(dataset, scope.column)
         failed = failed_rows(
-            dataset, self.services.column_state_store.read(dataset, table, place.branch, column), column
+            dataset, self.services.column_state_store.read(dataset, table, scope.branch, column), column
         )
         stable = dataset.has_stable_row_ids
         rows = {row.row_id if stable else (row.fragment_id, row.offset): row for row in failed}
@@ -173,75 +192,79 @@ class BackfillOperations(Operations):
         return locate
 
     def _submit_backfill(
-        self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: dict[str, Any]
+        self, connection: Connection, table: Table, branch: str, request: BackfillRequest, spec: BackfillSpec
     ) -> str:
         caller = current_caller()
         job = self.services.queue.submit(
             connection,
-            kind=KIND,
-            table_id=table.id,
+            JobKind.BACKFILL,
+            table,
+            spec,
             branch=branch,
             target=spec["column"],
-            object=table.identifier,
-            spec=spec,
             priority=request.priority,
             submitted_by=caller.principal.name,
-            context=dict(caller.context),
+            context=caller.context,
         )
         record_transaction(connection, "AlterTableBackfillColumns", table.identifier)
         return job.id
 
-    def _check_backfill(self, request: BackfillRequest, dataset: Any) -> None:
-        """Refuse what a job could only fail on."""
+    def _check_backfill(self, request: BackfillRequest, dataset: lance.LanceDataset) -> None:
+        """Refuse requests whose job could only fail."""
         check_counts(request)
         least, most = request.min_checkpoint_size, request.max_checkpoint_size
         if least is not None and most is not None and least > most:
-            raise InvalidInputError(f"min_checkpoint_size, {least}, is more than max_checkpoint_size, {most}.")
+            raise InvalidInputError(f"min_checkpoint_size is {least}; it must be at most max_checkpoint_size, {most}.")
         size = request.checkpoint_size
         if size is not None and not (least or size) <= size <= (most or size):
-            raise InvalidInputError("checkpoint_size is not between min_checkpoint_size and max_checkpoint_size.")
+            raise InvalidInputError(
+                f"checkpoint_size is {size}; it must be between min_checkpoint_size and max_checkpoint_size."
+            )
         if request.where is not None:
             request.where = check_expression(request.where, self.services.sql_limits)
             with typed_errors():
-                dataset.scanner(columns=[], filter=request.where, with_row_id=True, limit=1).to_table()
+                rows = batch_rows_for(measure_rows(dataset).bytes_named_in(request.where))
+                dataset.scanner([], request.where, limit=1, with_row_id=True, batch_size=rows).to_table()
         check_cluster(self.services.settings, request.cluster)
         check_manifest(request.manifest, self.services.settings)
 
-    def _to_fill_before(
-        self, table: Table, branch: str, dataset: Any, column: FeatureColumn, *, cascade: bool
+    def _columns_to_fill_first(
+        self, table: Table, branch: str, dataset: lance.LanceDataset, column: FeatureColumn, *, cascade: bool
     ) -> list[str]:
-        """Return the columns that have to be filled first, in order; without leave to do so, refuse."""
+        """Return the columns to backfill first, in order; raise an error if there are any and cascade is not set."""
 
         def count(upstream: FeatureColumn) -> int:
-            return self._summarise_column(table, branch, dataset, upstream).unfilled
+            return self._summarize_column(table, branch, dataset, upstream).incomplete
 
-        unfilled = unfilled_before(dataset, column, count)
-        if unfilled and not cascade:
-            first = unfilled[0]
+        incomplete = find_incomplete_inputs(dataset, column, count)
+        if incomplete and not cascade:
+            first = incomplete[0]
             raise InvalidTableStateError(
-                f"{first.needed_by!r} is computed from {first.name!r}, of which {first.rows} rows are missing or "
-                f"stale. Backfill {first.name!r} first, or pass cascade: true."
+                f"{first.needed_by!r} is computed from {first.name!r}, which has {first.rows} missing or stale rows. "
+                f"Backfill {first.name!r} first, or pass cascade: true."
             )
-        return [column.name for column in unfilled]
+        return [column.name for column in incomplete]
 
-    def _summarise_column(self, table: Table, branch: str, dataset: Any, column: FeatureColumn) -> Summary:
-        return summarise(dataset, self.services.column_state_store.read(dataset, table, branch, column), column)
+    def _summarize_column(
+        self, table: Table, branch: str, dataset: lance.LanceDataset, column: FeatureColumn
+    ) -> ColumnSummary:
+        return summarize_column(dataset, self.services.column_state_store.read(dataset, table, branch, column), column)
 
     def _plan_backfill(
         self,
         table: Table,
         branch: str,
-        dataset: Any,
+        dataset: lance.LanceDataset,
         column: FeatureColumn,
-        mode: Mode,
+        mode: BackfillMode,
         request: BackfillRequest,
         before: list[str],
     ) -> BackfillPlan:
         newest = self.services.datasets.at(table, branch, None)
         states = self.services.column_state_store.read(newest, table, branch, column)
         if request.read_version is not None:
-            states = known_to(dataset, newest, states, column)
-        plan = plan_units(newest, states, column, mode=mode, where=request.where, most_fragments=request.num_frags)
+            states = unchanged_since(dataset, newest, states, column)
+        plan = plan_backfill(newest, states, column, mode=mode, where=request.where, max_fragments=request.num_frags)
         return BackfillPlan(
             column=request.column,
             version=plan.version,
@@ -249,12 +272,12 @@ class BackfillOperations(Operations):
             rows=plan.rows,
             fragments=len(plan.units),
             bytes=plan.bytes,
-            udf_calls=self._count_calls(self._envelope_of(table, column), plan),
+            udf_calls=self._count_calls(column_function(self.resolver.folder(table), column), plan),
             granularity=plan.granularity,
             before=before,
         )
 
-    def _count_calls(self, envelope: Envelope | None, plan: Plan) -> int:
+    def _count_calls(self, envelope: Envelope | None, plan: ColumnPlan) -> int:
         if envelope is None:
             return 0
         if envelope.kind == "scalar":
@@ -267,43 +290,23 @@ class BackfillOperations(Operations):
             calls += -(-unit.count // size)
         return calls
 
-    def _envelope_of(self, table: Table, column: FeatureColumn) -> Envelope | None:
-        """Return what is known of a column's function; none of an expression."""
-        if column.reference is None:
-            return None
-        envelope = stored_function(
-            self.services.storage_root.folder(table.location), column.reference, repr(column.path)
-        )
-        if envelope.kind not in COLUMN_KINDS:
-            raise InvalidInputError(f"The function of {column.path!r} is a {envelope.kind}; here it must be a udf.")
-        return envelope
 
-
-def _recorded_as(dataset: Any, path: str) -> str:
-    """Return the column for which the errors of one are recorded."""
-    find_field(dataset.schema, path)  # names what is missing
+def _error_column(dataset: lance.LanceDataset, path: str) -> str:
+    """Return the column under which the errors of a column are recorded: the first output of its function."""
+    find_field(dataset.schema, path)  # raises an error that names the column
     path = plain_path(path)
     return find_feature_column(dataset, path).first if path in feature_columns(dataset.schema) else path
 
 
-def stored_function(folder: FileIO, reference: str, whose: str) -> Envelope:
-    """Return what is known of a function in a table's folder, without loading it."""
-    content = read_function(folder, reference)
-    try:
-        return read_envelope(content)
-    except ValueError as error:
-        raise InvalidInputError(f"The function of {whose} cannot be read: {error}") from None
-
-
 def check_cluster(settings: Settings, name: str | None) -> None:
-    """Refuse a cluster that no setting names."""
+    """Refuse a cluster that the settings do not name."""
     known = [_DEFAULT_CLUSTER, *settings.clusters]
     if name is not None and name not in known:
         hint = suggest(name, known)
-        raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' names them.{hint}")
+        raise InvalidInputError(f"There is no cluster {name!r}; the setting 'clusters' defines them.{hint}")
 
 
-def _record(column: str, error: ColumnError) -> dict[str, Any]:
+def _record(column: str, error: ColumnError) -> dict[str, object]:
     record = {"column": column, **error.__dict__}
     record["created_at_millis"] = record.pop("created_at")
     del record["commit_version"]

@@ -1,14 +1,15 @@
-"""What a job tells of tables that its reader may not see.
+"""Jobs without the names of tables that the caller may not see.
 
-Who may see a view may see its jobs, but not always the tables that the view reads. A refresh names them in its result,
-its events and its errors, in words of many makers. So where a view reads a table that is hidden from the caller,
-only what cannot name a table is shown: numbers, and texts of a fixed meaning.
+A key that may see a view may see its jobs, but not always the tables that the view reads. The result, events and errors
+of a refresh name these tables, in messages of many libraries. If a view reads a hidden table, callers see only what
+cannot name a table: numbers, and texts from a fixed set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pennon.catalog import tables, views
 from pennon.core.identifiers import ROOT, parse_identifier
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
     from pennon.core.caller import Principal
 
+JsonObject = TypeVar("JsonObject", bound=Mapping[str, object])
+
 HIDDEN = "(hidden from this key)"
 _VERSIONS = "source_versions"
-#: Fields of results, failures and events whose texts name no table.
-_PLAIN = frozenset(
+#: Fields of results, failures and events whose texts never name a table.
+_SAFE_FIELDS = frozenset(
     ["by", "cluster", "image", "kind", "mode", "phase", "python", "retry_of", "spark_ui", "state", "type", "worker"]
 )
 
 
 def reads_hidden(connection: Connection, view_id: str, principal: Principal) -> bool:
-    """Return whether a view reads, itself or through others, a table that a principal may not see.
+    """Return whether a view reads, directly or through other views, a table that a principal may not see.
 
-    Of a view that was dropped it is not known, so that it may.
+    True for a dropped view, because its sources are unknown.
     """
     if principal.role_on(ROOT) is not None:
         return False
@@ -51,21 +54,27 @@ def reads_hidden(connection: Connection, view_id: str, principal: Principal) -> 
 
 
 def without_hidden_names(job: Job, principal: Principal) -> Job:
-    """Return a job whose result and failure name no table that a principal may not see."""
-    return replace(job, result=_masked(job.result, principal), failure=_masked(job.failure, principal))
+    """Return a job with a result and a failure that name no table that a principal may not see."""
+    result = None if job.result is None else _masked_object(job.result, principal)
+    failure = None if job.failure is None else _masked_object(job.failure, principal)
+    return replace(job, result=result, failure=failure)
 
 
 def event_without_hidden_names(event: JobEvent, job: Job, principal: Principal) -> JobEvent:
     """Return an event of a job that names no table that a principal may not see."""
     unit = event.unit if event.unit in ("", job.object[-1]) else HIDDEN
-    return replace(event, unit=unit, data=_masked(event.data, principal))
+    return replace(event, unit=unit, data=_masked_object(event.data, principal))
 
 
-def _masked(value: Any, principal: Principal, key: str = "") -> Any:
+def _masked_object(value: JsonObject, principal: Principal) -> JsonObject:
+    return cast("JsonObject", {name: _masked(item, principal, name) for name, item in value.items()})
+
+
+def _masked(value: object, principal: Principal, key: str) -> object:
     if isinstance(value, dict) and key == _VERSIONS:
         return {name: version for name, version in value.items() if principal.role_on(parse_identifier(name))}
     if isinstance(value, dict):
         return {name: _masked(item, principal, name) for name, item in value.items()}
     if isinstance(value, list):
         return [_masked(item, principal, key) for item in value]
-    return HIDDEN if isinstance(value, str) and key not in _PLAIN else value
+    return HIDDEN if isinstance(value, str) and key not in _SAFE_FIELDS else value

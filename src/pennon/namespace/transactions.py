@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lance_namespace import (
-    AlterTransactionRequest,
-    AlterTransactionResponse,
-    DescribeTransactionRequest,
-    DescribeTransactionResponse,
-)
+import lance_namespace as ln
 from lance_namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
@@ -22,7 +17,9 @@ from lance_namespace.errors import (
 from pennon.catalog import transactions
 from pennon.catalog.transactions import CANCELED, FAILED, QUEUED, RUNNING, SUCCEEDED, Transaction
 from pennon.core.caller import Role, current_caller
-from pennon.namespace.operations import CONTEXT_PREFIX, RECORDED_PROPERTIES, Operations, parse_choice, request_as
+from pennon.namespace.requests import parse_choice, request_as
+from pennon.namespace.transaction_records import CONTEXT_PREFIX, RECORDED_PROPERTIES
+from pennon.services import Services
 
 if TYPE_CHECKING:
     from lance_namespace_urllib3_client.models import (
@@ -43,20 +40,23 @@ _NEXT = {
 }
 
 
-class TransactionOperations(Operations):
+@dataclass(frozen=True)
+class TransactionOperations:
     """Describe and alter transactions."""
 
-    def describe_transaction(self, request: DescribeTransactionRequest) -> DescribeTransactionResponse:
-        """Return the status and properties of a transaction."""
-        request = request_as(DescribeTransactionRequest, request)
-        found = self._read(lambda connection: _visible(connection, _transaction_id(request)))
-        return DescribeTransactionResponse(status=found.status, properties=found.properties)
+    services: Services
 
-    def alter_transaction(self, request: AlterTransactionRequest) -> AlterTransactionResponse:
+    def describe_transaction(self, request: ln.DescribeTransactionRequest) -> ln.DescribeTransactionResponse:
+        """Return the status and properties of a transaction."""
+        request = request_as(ln.DescribeTransactionRequest, request)
+        found = self.services.database.read(lambda connection: _visible(connection, _transaction_id(request)))
+        return ln.DescribeTransactionResponse(status=found.status, properties=found.properties)
+
+    def alter_transaction(self, request: ln.AlterTransactionRequest) -> ln.AlterTransactionResponse:
         """Apply all actions to a transaction, or none."""
-        request = request_as(AlterTransactionRequest, request)
+        request = request_as(ln.AlterTransactionRequest, request)
         if not request.actions:
-            raise InvalidInputError("The request names no action.")
+            raise InvalidInputError("actions is empty; name at least one action.")
 
         def work(connection: Connection) -> Transaction:
             before = _visible(connection, _transaction_id(request))
@@ -70,13 +70,13 @@ class TransactionOperations(Operations):
                 raise ConcurrentModificationError("The transaction was altered at the same time; try again.")
             return after
 
-        altered = self._write(work)
-        return AlterTransactionResponse(status=altered.status, properties=altered.properties)
+        altered = self.services.database.write(work)
+        return ln.AlterTransactionResponse(status=altered.status, properties=altered.properties)
 
 
-def _transaction_id(request: DescribeTransactionRequest | AlterTransactionRequest) -> str:
+def _transaction_id(request: ln.DescribeTransactionRequest | ln.AlterTransactionRequest) -> str:
     if not request.id or len(request.id) != 1:
-        raise InvalidInputError("A transaction is named by the one id it was answered with.")
+        raise InvalidInputError("id must hold exactly one part: the transaction_id of a response.")
     return request.id[0]
 
 
@@ -90,7 +90,7 @@ def _visible(connection: Connection, transaction_id: str) -> Transaction:
 def _apply(transaction: Transaction, action: AlterTransactionAction) -> Transaction:
     given = [action.set_status_action, action.set_property_action, action.unset_property_action]
     if sum(part is not None for part in given) != 1:
-        raise InvalidInputError("Each action must be exactly one of its three kinds.")
+        raise InvalidInputError("Each action must have exactly one of its three kinds.")
     if action.set_status_action is not None:
         return _set_status(transaction, action.set_status_action.status)
     if action.set_property_action is not None:
@@ -101,7 +101,7 @@ def _apply(transaction: Transaction, action: AlterTransactionAction) -> Transact
 
 def _set_status(transaction: Transaction, value: str | None) -> Transaction:
     if value is None:
-        raise InvalidInputError("The action to set a status names none.")
+        raise InvalidInputError("set_status_action has no status.")
     status = _STATUSES[parse_choice("status", value, tuple(_STATUSES))]
     if status != transaction.status and status not in _NEXT[transaction.status]:
         raise InvalidTableStateError(f"A transaction that is {transaction.status} cannot become {status}.")
@@ -111,8 +111,8 @@ def _set_status(transaction: Transaction, value: str | None) -> Transaction:
 def _set_property(transaction: Transaction, action: AlterTransactionSetProperty) -> Transaction:
     mode = parse_choice("mode", action.mode, ("overwrite", "fail", "skip"))
     if action.key is None or action.value is None:
-        raise InvalidInputError("The action to set a property needs a key and a value.")
-    _refuse_record(action.key)
+        raise InvalidInputError("set_property_action needs a key and a value.")
+    _refuse_recorded(action.key)
     if action.key in transaction.properties and mode == "fail":
         raise InvalidTableStateError(f"The transaction already has the property {action.key!r}.")
     if action.key in transaction.properties and mode == "skip":
@@ -120,8 +120,8 @@ def _set_property(transaction: Transaction, action: AlterTransactionSetProperty)
     return replace(transaction, properties={**transaction.properties, action.key: action.value})
 
 
-def _refuse_record(key: str) -> None:
-    """Refuse to change what Pennon recorded of a transaction, which is there for who looks into it later."""
+def _refuse_recorded(key: str) -> None:
+    """Refuse to change the properties that Pennon records, because they serve as an audit log."""
     if key in RECORDED_PROPERTIES or key.startswith(CONTEXT_PREFIX):
         raise PermissionDeniedError(
             f"The property {key[:64]!r} of a transaction is recorded by the server and cannot be altered; choose "
@@ -132,8 +132,8 @@ def _refuse_record(key: str) -> None:
 def _unset_property(transaction: Transaction, action: AlterTransactionUnsetProperty) -> Transaction:
     mode = parse_choice("mode", action.mode, ("skip", "fail"))
     if action.key is None:
-        raise InvalidInputError("The action to unset a property needs a key.")
-    _refuse_record(action.key)
+        raise InvalidInputError("unset_property_action needs a key.")
+    _refuse_recorded(action.key)
     if action.key not in transaction.properties and mode == "fail":
         raise InvalidTableStateError(f"The transaction has no property {action.key!r}.")
     return replace(transaction, properties={k: v for k, v in transaction.properties.items() if k != action.key})

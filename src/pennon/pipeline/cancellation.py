@@ -1,4 +1,7 @@
-"""Waiting for what may take long, for as long as somebody wants it."""
+"""Long waits of a driver that end as soon as its job is to stop.
+
+This is the driver's side alone, inside one process; ``run_signals`` carries a stop on to the tasks.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +14,39 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-#: Raises when nobody wants any more what is waited for.
+#: Raises when the wait is to be cancelled.
 Check = Callable[[], None]
 
+#: Not measured: a cancelled job leaves a wait within this time.
 _CHECK_SECONDS = 0.1
-#: Time that work has to end after it was given up; what takes longer is left to itself.
-_END_SECONDS = 10.0
+#: How long to wait for cancelled work to end; after that it is abandoned.
+_CANCEL_SECONDS = 10.0
 
 
-def always() -> None:
-    """Want it, however long it takes."""
+def never() -> None:
+    """Never cancel."""
 
 
-def attend(
-    work: Callable[[], T], check: Check, give_up: Callable[[], object] | None = None, seconds: float = math.inf
+def run_cancellable(
+    work: Callable[[], T], check: Check, cancel: Callable[[], object] | None = None, seconds: float = math.inf
 ) -> Future[T]:
-    """Do work in a thread, and return what came of it: its result, what it raised, or that its time was over.
+    """Run work in a thread, and return its outcome: a result, the error it raised, or a TimeoutError.
 
     Args:
         work: What may take long.
-        check: What it raises is raised here.
-        give_up: Makes the work end soon, when its time is over or the check raises; without it, it is left to itself.
-        seconds: The time that the work has.
+        check: Called while the work runs; what it raises is raised here.
+        cancel: Makes the work end soon, after a timeout or when the check raises; without it, the work is abandoned.
+        seconds: The timeout.
     """
     outcome: Future[T] = Future()
 
     def run() -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001 (it is raised where the result is asked for)
+        except BaseException as error:  # noqa: BLE001 (raised again by the future)
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, name="pennon-patience", daemon=True)
+    thread = threading.Thread(target=run, name="pennon-cancellable", daemon=True)
     end = time.monotonic() + seconds
     thread.start()
     try:
@@ -51,9 +55,9 @@ def attend(
             check()
     finally:
         is_late = thread.is_alive()
-        if is_late and give_up is not None:
-            give_up()
-            thread.join(_END_SECONDS)
+        if is_late and cancel is not None:
+            cancel()
+            thread.join(_CANCEL_SECONDS)
     if is_late:
         outcome = Future()
         outcome.set_exception(TimeoutError(f"It did not answer within {seconds:g} s."))
@@ -61,7 +65,7 @@ def attend(
 
 
 @contextmanager
-def taken(lock: threading.Lock, check: Check) -> Iterator[None]:
+def acquire(lock: threading.Lock, check: Check) -> Iterator[None]:
     """Hold a lock that others may hold for long."""
     while not lock.acquire(timeout=_CHECK_SECONDS):
         check()

@@ -1,4 +1,4 @@
-"""Committing beside others: again when somebody was faster, but not when the job is to stop."""
+"""Retries of a commit that conflicts with other writers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from lance_namespace.errors import ConcurrentModificationError
 
 Result = TypeVar("Result")
 
+#: Not measured; each attempt rebuilds the operation on the newest version, so only a table under constant writes loses.
 _ATTEMPTS = 20
 
 
-def commit_beside_others(commit: Callable[[], Result], stopped: Callable[[], Exception | None]) -> Result:
-    """Return what a commit comes to in the end; where it was refused on purpose, raise what ``stopped`` says."""
+def retry_on_conflict(commit: Callable[[], Result], refusal: Callable[[], Exception | None]) -> Result:
+    """Commit, and retry after conflicts; when the job itself refused the commit, raise its ``refusal``."""
     for left in reversed(range(_ATTEMPTS)):
         try:
             return commit()
         except ConcurrentModificationError as error:
-            reason = stopped() or (None if left else error)
+            reason = refusal() or (None if left else error)
             if reason is not None:
                 raise reason from None
     raise AssertionError("unreachable")

@@ -1,11 +1,15 @@
-"""How a task computes: by a function in this process, in a child process once it has killed one, or by Lance itself."""
+"""How a task computes rows: by a function in this process, by one in a sandbox process, or by Lance itself.
+
+A function moves to the sandbox once it has killed the Python worker of an earlier attempt.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,41 +17,48 @@ from pennon.functions.chunker_calls import Expander
 from pennon.functions.envelope import read_envelope
 from pennon.functions.loader import EnvironmentMismatchError, LoadingFailedError, load
 from pennon.functions.sandbox.calls import SandboxedApplier, SandboxedExpander
-from pennon.functions.udf_calls import Applier, FunctionFailedError
+from pennon.functions.udf_calls import Applied, Applier, FunctionFailedError
+from pennon.pipeline.refresh.fragments import SchemaMismatchError
 from pennon.tables.field_paths import find_field
 
 if TYPE_CHECKING:
-    from pennon.pipeline.backfill.fragment import Compute, Errors
-    from pennon.pipeline.backfill.task import Work
+    from pennon.pipeline.column_work import ColumnWork
+    from pennon.pipeline.task_records import TaskFailure
 
-#: What makes several rows of one.
-Expands = Expander | SandboxedExpander
+#: The rows of a batch that failed: the index, the type of the error, its message and the number of the attempt.
+Errors = list[tuple[int, str, str, int]]
+#: Computes the outputs of a batch: a column for each target, and the errors.
+Compute = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Errors]]
+#: Turns one row into several.
+AnyExpander = Expander | SandboxedExpander
 
 
 @contextmanager
-def computing(work: Work, schema: pa.Schema) -> Iterator[Compute]:
-    """Lend what computes the outputs of a batch."""
+def open_compute(work: ColumnWork, schema: pa.Schema) -> Iterator[Compute]:
+    """Yield what computes the outputs of a batch."""
     if work.function is None:
-        yield _as_read
+        yield _pass_through
         return
     envelope = read_envelope(work.function)
     outputs = pa.schema([pa.field(f"out{at}", find_field(schema, t.path).type) for at, t in enumerate(work.targets)])
     struct_fields = [target.struct_field for target in work.targets]
     with ExitStack() as opened:
-        if died_before():
+        if has_crashed_before():
             sandbox = partial(SandboxedApplier, work.function, work.inputs, outputs, struct_fields)
-            appliers = _Appliers(lambda: opened.enter_context(sandbox()))
+            appliers = _ApplierPool(lambda: opened.enter_context(sandbox()))
         else:
             loaded = load(envelope)
-            appliers = _Appliers(lambda: Applier(loaded, work.inputs, outputs, struct_fields))
+            appliers = _ApplierPool(lambda: Applier(loaded, work.inputs, outputs, struct_fields))
         yield appliers.compute
 
 
 @contextmanager
-def expanding(content: bytes, inputs: Sequence[str], outputs: pa.Schema, count: int) -> Iterator[list[Expands]]:
-    """Lend so many of what makes several rows of one."""
+def open_expanders(
+    content: bytes, inputs: Sequence[str], outputs: pa.Schema, count: int
+) -> Iterator[Sequence[AnyExpander]]:
+    """Yield ``count`` expanders, one for each thread: an expander makes one call at a time."""
     with ExitStack() as opened:
-        if died_before():
+        if has_crashed_before():
             sandboxes = [SandboxedExpander(content, inputs, outputs) for _ in range(count)]
             yield [opened.enter_context(sandbox) for sandbox in sandboxes]
         else:
@@ -55,8 +66,8 @@ def expanding(content: bytes, inputs: Sequence[str], outputs: pa.Schema, count: 
             yield [Expander(loaded, inputs, outputs) for _ in range(count)]
 
 
-class _Appliers:
-    """As many appliers as there are threads that compute at once: one can do one thing at a time."""
+class _ApplierPool:
+    """One applier for each thread that computes: an applier makes one call at a time."""
 
     def __init__(self, make: Callable[[], Applier | SandboxedApplier]) -> None:
         self._make = make
@@ -74,26 +85,49 @@ class _Appliers:
             self._idle.append(applier)
 
 
-def failure_of(error: Exception) -> dict[str, str] | None:
-    """Return what is wrong with a function, as a job tells it; none when the error is not its fault."""
+def call_in_threads(compute: Compute, inputs: pa.RecordBatch, threads: int) -> list[tuple[int, pa.RecordBatch, Errors]]:
+    """Compute a batch in several threads, because a function may wait for more than the CPU.
+
+    Returns the pieces of the batch, each with the index of its first row; a FunctionFailedError names the row of the
+    batch, not of the piece.
+    """
+    size = -(-inputs.num_rows // threads)
+
+    def call(start: int) -> tuple[int, pa.RecordBatch, Errors]:
+        try:
+            return start, *compute(inputs.slice(start, size))
+        except FunctionFailedError as error:
+            error.row = None if error.row is None else error.row + start
+            raise
+
+    if threads == 1:
+        return [call(0)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(call, range(0, inputs.num_rows, size)))
+
+
+def find_failure(error: BaseException) -> TaskFailure | None:
+    """Return the failure of the job that an error means; None if a second attempt may succeed."""
     if isinstance(error, FunctionFailedError):
         return {"type": error.error.type, "message": str(error)}
     if isinstance(error, (EnvironmentMismatchError, LoadingFailedError)):
         return {"type": type(error).__name__, "message": str(error)}
+    if isinstance(error, SchemaMismatchError):
+        return {"type": "TableSchemaValidationError", "message": str(error)}
     return None
 
 
-def _outcome(applied: Any) -> tuple[pa.RecordBatch, Errors]:
+def _outcome(applied: Applied) -> tuple[pa.RecordBatch, Errors]:
     return applied.values, [(error.row, error.type, error.message, error.attempt) for error in applied.errors]
 
 
-def _as_read(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
+def _pass_through(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
     """Return what Lance computed while it read."""
     return batch, []
 
 
-def died_before() -> bool:
-    """Tell whether an earlier attempt of this task ended without a word."""
+def has_crashed_before() -> bool:
+    """Return whether an earlier attempt of this task failed: Spark counts it also when the Python worker died."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

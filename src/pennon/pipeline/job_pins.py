@@ -1,4 +1,4 @@
-"""The versions of its table that a job reads, kept from being cleaned up while it runs."""
+"""Pins of a job: the versions of its table that it reads, kept from being cleaned up while it runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class JobPins:
         self._folder = folder
         self._job = job
         self._held: set[int] = set()
-        #: Whether a worker that was lost may have left pins.
+        #: False while a worker that was lost may have left pins.
         self._is_clean = job.attempt <= 1
 
     def hold(self, *versions: int) -> None:
-        """Keep these versions, and give up those kept so far; raises ``TableVersionNotFoundError`` if one is gone."""
+        """Pin these versions and release all others; raise ``TableVersionNotFoundError`` if one is gone."""
         for version in versions:
             if version not in self._held:
                 pins.pin(self._folder, self._job.id, version, self._job.branch, "job")
@@ -37,11 +37,11 @@ class JobPins:
         self._remove(self._held.difference(versions))
 
     def release(self) -> None:
-        """Give up all versions; what storage does not let go of now, the worker's sweep tries again."""
+        """Release all versions; the worker's sweep retries what storage refuses to remove now."""
         try:
             self._remove(set(self._held))
         except Exception:
-            logger.exception("versions stay pinned for job %s; that is tried again", self._job.id)
+            logger.exception("could not release the pins of job %s; the pin sweep will retry", self._job.id)
 
     def _remove(self, versions: set[int]) -> None:
         pins.remove(self._folder, (Pin(self._job.id, version, "job") for version in sorted(versions)))

@@ -1,5 +1,5 @@
-"""The REST binding: one table of operations, and what is derived from it."""
+"""The REST server: one table of operations, HTTP, authentication and authorization."""
 
-from pennon.core.lazy_models import load_client_late
+from pennon.core.lazy_models import install_lazy_models
 
-load_client_late()  # before any other module imports the models
+install_lazy_models()  # before any other module imports the models

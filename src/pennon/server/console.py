@@ -1,4 +1,4 @@
-"""The console: a web page of plain files, kept in memory as they are packaged, and nothing else of the disk."""
+"""The files of the console, served from memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
-#: Scripts, styles and answers come from this server alone; images also from what the page itself read.
+#: Allows scripts, styles and requests of this server only; images also from blobs that the page has read.
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -32,7 +32,7 @@ _HEADERS: Headers = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
-    # Asked for each time, and sent only when it has changed: a page must not be made of two releases.
+    # Browsers revalidate each file, so that a page is never mixed from two releases.
     (b"cache-control", b"no-cache"),
     (b"vary", b"accept-encoding"),
 )
@@ -41,28 +41,28 @@ _HEADERS: Headers = (
 @dataclass(frozen=True)
 class _File:
     content: bytes
-    packed: bytes
+    gzipped: bytes
     media_type: bytes
-    tag: bytes
+    etag: bytes
 
-    async def answer(self, exchange: Exchange) -> None:
-        """Send the file, unless the browser has it."""
-        headers = (*_HEADERS, (b"etag", self.tag))
-        if self.tag.decode() in exchange.headers.get("if-none-match", ""):
-            await exchange.answer(304, b"", headers=headers)
+    async def respond(self, exchange: Exchange) -> None:
+        """Send the file, unless the browser has it in its cache."""
+        headers = (*_HEADERS, (b"etag", self.etag))
+        if self.etag.decode() in exchange.headers.get("if-none-match", ""):
+            await exchange.respond(304, b"", headers=headers)
         elif "gzip" in exchange.headers.get("accept-encoding", ""):
             headers = (*headers, (b"content-encoding", b"gzip"))
-            await exchange.answer(200, self.packed, self.media_type, headers)
+            await exchange.respond(200, self.gzipped, self.media_type, headers)
         else:
-            await exchange.answer(200, self.content, self.media_type, headers)
+            await exchange.respond(200, self.content, self.media_type, headers)
 
 
 def console_pages() -> dict[str, Page]:
-    """Return what answers each path of the console: the page itself, and its files."""
+    """Return the handlers of the console's paths."""
     found = {f"/console/{name}": _read(name, file) for name, file in _walk(files("pennon") / "console", "")}
     index = found.pop("/console/index.html", None)
-    pages: dict[str, Page] = {path: file.answer for path, file in found.items()}
-    return {"/": index.answer, "/console": _lead_home, **pages} if index is not None else pages
+    pages: dict[str, Page] = {path: file.respond for path, file in found.items()}
+    return {"/": index.respond, "/console": _redirect_home, **pages} if index is not None else pages
 
 
 def _walk(folder: Traversable, above: str) -> Iterator[tuple[str, Traversable]]:
@@ -79,7 +79,7 @@ def _read(name: str, file: Traversable) -> _File:
     return _File(content, gzip.compress(content, mtime=0), _TYPES[name.rpartition(".")[2]], tag)
 
 
-async def _lead_home(exchange: Exchange) -> None:
-    # Relative, so that it is right behind a proxy that serves Pennon under a path of its own.
+async def _redirect_home(exchange: Exchange) -> None:
+    # Relative, so that it also works behind a proxy that serves Pennon under a path.
     above = b"../" if exchange.raw_path.endswith(b"/") else b"./"
-    await exchange.answer(307, b"", headers=((b"location", above),))
+    await exchange.respond(307, b"", headers=((b"location", above),))

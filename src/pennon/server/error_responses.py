@@ -1,4 +1,4 @@
-"""Errors as answers: one handler, the specification's body, and never a path, a statement or a trace."""
+"""Error responses: the specification's body, without paths, SQL or stack traces of the server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING
 from lance_namespace.errors import (
     InternalError,
     InvalidInputError,
-    InvalidTableStateError,
     LanceNamespaceError,
     ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
     UnauthenticatedError,
     UnsupportedOperationError,
 )
@@ -26,7 +18,7 @@ from lance_namespace.errors import (
 from pennon.core.errors import advice_for, status_of
 from pennon.server.http.exchange import BodyTooLargeError
 from pennon.server.idempotency import KeyReusedError
-from pennon.server.lancedb_compat import is_remote
+from pennon.server.lancedb_compat import Compatibility, is_lancedb
 from pennon.storage.file_io import is_storage_failure
 from pennon.tables.lance_errors import find_damage
 
@@ -35,24 +27,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.server")
 
-_LONGEST = 1000
-
-#: Errors that LanceDB's remote client would misread by their own status: 404 as a missing table, 409 as worth a retry.
-_MISREAD = (
-    TableColumnNotFoundError,
-    TableTagNotFoundError,
-    TableBranchNotFoundError,
-    TableTagAlreadyExistsError,
-    TableIndexAlreadyExistsError,
-    InvalidTableStateError,
-)
+_MAX_CHARACTERS = 1000
 
 
-def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
-    """Return an error as one of the protocol; what is unexpected goes to the log and is answered by its id alone."""
+def to_protocol_error(error: Exception, exchange: Exchange) -> LanceNamespaceError:
+    """Return an error as one of the protocol; an unexpected error is logged, and the response names its request id."""
     encoding = exchange.headers.get("content-encoding", "identity").lower()
     if isinstance(error, InvalidInputError) and encoding != "identity":
-        return UnsupportedOperationError(f"A body that is encoded as {encoding!r} is not read; send it as it is.")
+        return UnsupportedOperationError(
+            f"Content-Encoding {encoding!r} is not supported; send the body without encoding."
+        )
     if isinstance(error, LanceNamespaceError):
         return error
     damage = find_damage(error)
@@ -60,37 +44,27 @@ def as_known(error: Exception, exchange: Exchange) -> LanceNamespaceError:
         return damage
     logger.error("%s %s failed (request %s)", exchange.method, exchange.path, exchange.request_id, exc_info=error)
     if is_storage_failure(error):
-        return ServiceUnavailableError("Storage cannot be used right now; the server's log says why.")
-    return InternalError("Something unexpected went wrong; the server's log says what, under this request id.")
+        return ServiceUnavailableError(
+            "Storage is not available; the server's log has the cause, under this request id."
+        )
+    return InternalError("Internal error; the server's log has the cause, under this request id.")
 
 
-def status_for(error: LanceNamespaceError, operation: str, exchange: Exchange) -> int:
-    """Return the HTTP status of an error.
-
-    LanceDB's remote client goes by the status alone: it knows a table that exists by 400, takes every 404 for a
-    missing table, and repeats what is answered with 409.
-    """
+def status_for(error: LanceNamespaceError, compatibility: Compatibility, exchange: Exchange) -> int:
+    """Return the HTTP status of an error: the specification's, unless LanceDB's client would misread it."""
     if isinstance(error, BodyTooLargeError):
         return 413
     if isinstance(error, KeyReusedError):
         return 422
-    return 400 if is_remote(exchange) and _is_misread(error, operation) else status_of(error)
-
-
-def _is_misread(error: LanceNamespaceError, operation: str) -> bool:
-    if isinstance(error, TableAlreadyExistsError):
-        return operation == "CreateTable"
-    if isinstance(error, TableVersionNotFoundError):
-        return operation != "DescribeTable"  # where it does expect a missing version
-    return isinstance(error, _MISREAD)
+    return 400 if is_lancedb(exchange) and compatibility.misreads(error) else status_of(error)
 
 
 def error_body(error: LanceNamespaceError, path: str, request_id: str) -> bytes:
     """Return the specification's error body."""
-    said = str(error)
+    message = str(error)
     body = {
-        # Messages repeat what was asked for, which may be long.
-        "error": said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…",
+        # Messages quote values of the request, which may be long.
+        "error": message if len(message) <= _MAX_CHARACTERS else f"{message[:_MAX_CHARACTERS]}…",
         "code": int(error.code),
         "detail": advice_for(error.code),
         "instance": path,
@@ -99,10 +73,10 @@ def error_body(error: LanceNamespaceError, path: str, request_id: str) -> bytes:
     return json.dumps(body).encode()
 
 
-async def answer_error(exchange: Exchange, error: LanceNamespaceError, status: int, headers: Headers = ()) -> None:
-    """Answer with the specification's error body."""
+async def send_error(exchange: Exchange, error: LanceNamespaceError, status: int, headers: Headers = ()) -> None:
+    """Send the specification's error body."""
     if isinstance(error, UnauthenticatedError):
         headers = ((b"www-authenticate", b"Bearer"),)
     elif status in {429, 503}:
         headers = ((b"retry-after", b"1"),)
-    await exchange.answer(status, error_body(error, exchange.path, exchange.request_id), headers=headers)
+    await exchange.respond(status, error_body(error, exchange.path, exchange.request_id), headers=headers)

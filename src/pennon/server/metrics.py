@@ -1,4 +1,4 @@
-"""Prometheus metrics: one counter and one histogram, labelled by operation."""
+"""Prometheus metrics of requests, labelled by operation, and of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 from pennon import __version__
 
-#: Names the folder in which processes that serve together keep their counts.
+#: The environment variable with the folder in which the processes of one server keep their metrics.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST.encode()
@@ -20,41 +20,41 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Metrics:
-    """What the server counts of itself."""
+    """The metrics of a server process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            "pennon_requests", "Requests answered.", ["operation", "status"], registry=self._registry
+            "pennon_requests", "Responses by operation and status.", ["operation", "status"], registry=self._registry
         )
         self._seconds = Histogram(
             "pennon_request_seconds",
-            "Time from a request's arrival to its answer.",
+            "Seconds from the arrival of a request to the end of its response.",
             ["operation"],
             buckets=_BUCKETS,
             registry=self._registry,
         )
         self.in_flight = Gauge(
             "pennon_requests_in_flight",
-            "Requests under way.",
+            "Requests in progress.",
             registry=self._registry,
             multiprocess_mode="livesum",
         )
         info = Gauge(
-            "pennon_build_info", "The version that runs.", ["version"], registry=self._registry, multiprocess_mode="max"
+            "pennon_build_info", "Version of the server.", ["version"], registry=self._registry, multiprocess_mode="max"
         )
         info.labels(__version__).set(1)
-        # Finding a labelled metric costs more than counting with it.
+        # The lookup of a labelled metric costs more than its update.
         self._count_of = cache(lambda operation, status: self._requests.labels(operation, str(status)))
         self._seconds_of = cache(self._seconds.labels)
 
     def observe(self, operation: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
+        """Record one response."""
         self._count_of(operation, status).inc()
         self._seconds_of(operation).observe(seconds)
 
     def text(self) -> bytes:
-        """Return all metrics as Prometheus reads them: those of all processes that serve together."""
+        """Return the metrics of all processes of the server in Prometheus' format."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self._registry)
         together = CollectorRegistry()
@@ -63,11 +63,11 @@ class Metrics:
 
 
 def forget_process(pid: int, folder: str) -> None:
-    """Leave out from now on what was under way in a process that died; what it counted stays."""
+    """Drop the gauges of a process that died; its counters stay."""
     mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
 
 
 def jobs_text(counts: Mapping[str, int]) -> bytes:
-    """Return the number of jobs by state as Prometheus reads it: of the catalog, so the same from every process."""
+    """Return the number of jobs by state in Prometheus' format; every process reports the same, from the catalog."""
     head = "# HELP pennon_jobs Jobs in the catalog.\n# TYPE pennon_jobs gauge\n"
     return (head + "".join(f'pennon_jobs{{state="{state}"}} {count}\n' for state, count in counts.items())).encode()

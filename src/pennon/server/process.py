@@ -1,10 +1,11 @@
-"""Running the server: the socket, the line that says where it listens, and a graceful end."""
+"""The server process: its socket, startup and graceful shutdown."""
 
 from __future__ import annotations
 
 import errno
 import gc
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -14,15 +15,18 @@ import uvicorn
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import migrate
+from pennon.core.process import API_OOM_SCORE, prefer_oom_kill, watch_memory
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.server.application import Application
 from pennon.server.http.protocol import Protocol
 from pennon.services import open_storage_root
 
+logger = logging.getLogger("pennon.server")
+
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached only from this machine."""
+    """Tell whether an address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -32,12 +36,12 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Return a socket that is bound, but not yet listening; a shared port may be bound by several processes."""
+    """Return a socket that is bound but not listening; several processes may bind a shared port."""
     bound = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-        # Connections of a server that just ended keep its address for a minute, unless its sockets had this, too.
+        # Without this, the port stays in use for a minute after a server has ended.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -53,20 +57,20 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def can_share_port() -> bool:
-    """Tell whether the system spreads connections over the sockets that are bound to one port, as Linux does.
+    """Tell whether the system distributes connections over the sockets that share a port, as Linux does.
 
-    macOS lets several sockets have one port, too (``SO_REUSEPORT``), but gives all connections to one of them.
+    macOS has ``SO_REUSEPORT``, too, but passes all connections to one of the sockets.
     """
     return sys.platform == "linux"
 
 
 def address_of(host: str, port: int) -> str:
-    """Return the address clients use."""
+    """Return the URL for clients."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that tells when it answers."""
+    """A uvicorn server that calls a function once it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -79,8 +83,8 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serve until the process is told to stop: alone, or with as many processes as the settings say."""
-    open_storage_root(settings)  # what is wrong with them is said here, once, and not by every process
+    """Serve until SIGTERM or SIGINT, in this process or in child processes."""
+    open_storage_root(settings)  # reports invalid settings once instead of from every process
     require_keys(settings)
     if settings.process_count > 1 or settings.workers > 0:
         from pennon.server.supervisor import supervise
@@ -88,18 +92,23 @@ def serve(settings: Settings) -> None:
         supervise(settings)
         return
     bound = bind(settings.host, settings.port)
-    answer(settings, bound, lambda: say(f"Pennon is listening on {address_of(settings.host, bound.getsockname()[1])}"))
+    serve_requests(
+        settings,
+        bound,
+        lambda: print_line(f"Pennon is listening on {address_of(settings.host, bound.getsockname()[1])}"),
+    )
 
 
-def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None]) -> None:
-    """Answer requests in this process until it is told to stop."""
-    namespace = PennonNamespace.open(settings)
-    _spare_collector()
+def serve_requests(settings: Settings, bound: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve requests in this process until SIGTERM or SIGINT."""
+    _limit_memory(settings.memory_limit_bytes)
+    namespace = PennonNamespace(settings)
+    _tune_garbage_collector()
     config = uvicorn.Config(
         Application(namespace),
         loop="uvloop",
         http=Protocol,
-        ws="none",  # whatever is installed
+        ws="none",  # even if a library for it is installed
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -107,10 +116,10 @@ def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None
         date_header=False,
         proxy_headers=False,
         backlog=2048,
-        timeout_keep_alive=settings.keep_alive_seconds,
-        timeout_graceful_shutdown=int(settings.shutdown_seconds) or 1,
+        timeout_keep_alive=settings.keep_alive_timeout_seconds,
+        timeout_graceful_shutdown=int(settings.shutdown_timeout_seconds) or 1,
     )
-    # uvicorn raises the signal that ended it once more; without a handler that would look like a crash.
+    # uvicorn raises the signal again after shutdown; without a handler, the process would look crashed.
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: None)
     try:
@@ -119,28 +128,42 @@ def answer(settings: Settings, bound: socket.socket, announce: Callable[[], None
         namespace.close()
 
 
-def _spare_collector() -> None:
-    """Let the garbage collector look less often: requests leave no cycles, and what was loaded stays anyway."""
+def _limit_memory(limit_bytes: int) -> None:
+    """End this process when it holds more memory than its limit: one request must not cost the machine its memory."""
+
+    def report(held_bytes: int) -> None:
+        logger.critical(
+            "this API process ends: it holds %d MB of memory; its limit is %d MB (api_process_memory_bytes)",
+            held_bytes // 1024**2,
+            limit_bytes // 1024**2,
+        )
+
+    prefer_oom_kill(API_OOM_SCORE)
+    watch_memory(limit_bytes, report)
+
+
+def _tune_garbage_collector() -> None:
+    """Run the garbage collector less often: requests leave no cycles, and loaded modules stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 def require_keys(settings: Settings) -> None:
-    """Bring the catalog up to date, and refuse to listen beyond loopback while no key is configured."""
+    """Migrate the catalog, and refuse to listen beyond loopback while no key is configured."""
     database = open_database(settings.database_url, pool_size=1)
     try:
         migrate(database)
-        open_to_others = not is_loopback(settings.host) and not settings.insecure
-        if open_to_others and not database.read(keys.any_configured):
+        is_exposed = not is_loopback(settings.host) and not settings.insecure
+        if is_exposed and not database.read(keys.any_configured):
             raise SettingsError(
                 f"Refusing to listen on {settings.host} while no API key is configured: create one with `pennon keys "
-                "create NAME --role admin`, or pass --insecure to let anyone in."
+                "create NAME --role admin`, or pass --insecure to allow anonymous access."
             )
     finally:
         database.close()
 
 
-def say(line: str) -> None:
-    """Print a line at once: scripts wait for it."""
+def print_line(line: str) -> None:
+    """Print a line and flush it, because scripts wait for it."""
     print(line, flush=True)  # noqa: T201

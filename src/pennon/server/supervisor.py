@@ -1,4 +1,4 @@
-"""Several processes that answer on one port, and the one that starts, watches and ends them."""
+"""The supervisor of the server processes on one port, and of the workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import threading
 import time
 
 from pennon.core.logs import configure_logging
-from pennon.core.process import READY, exit_with_parent
+from pennon.core.process import MEMORY_LIMIT_EXIT_CODE, READY, exit_with_parent
 from pennon.core.settings import Settings, SettingsError
 from pennon.server.metrics import SHARED_FOLDER, forget_process
-from pennon.server.process import address_of, answer, bind, can_share_port, say
+from pennon.server.process import address_of, bind, can_share_port, print_line, serve_requests
 
 logger = logging.getLogger("pennon.server")
 
@@ -30,31 +30,31 @@ _SERVER, _WORKER = "pennon.server.supervisor", "pennon.pipeline.worker.process"
 
 
 def supervise(settings: Settings) -> None:
-    """Run the processes of a server until told to stop; one that dies is replaced."""
+    """Run the processes of a server until SIGTERM or SIGINT; restart those that die."""
     port = _reserve(settings)
-    placed = settings.model_copy(update={"port": port})
-    with tempfile.TemporaryDirectory(prefix="pennon-metrics-") as counts:
-        supervisor = _Supervisor(placed, counts)
+    settings_with_port = settings.model_copy(update={"port": port})
+    with tempfile.TemporaryDirectory(prefix="pennon-metrics-") as metrics_folder:
+        supervisor = _Supervisor(settings_with_port, metrics_folder)
         if supervisor.start():
-            say(f"Pennon is listening on {address_of(settings.host, port)}")
+            print_line(f"Pennon is listening on {address_of(settings.host, port)}")
             supervisor.watch()
 
 
 def _reserve(settings: Settings) -> int:
-    """Return the port to share; binding it alone first tells whether another program has it."""
-    with bind(settings.host, settings.port) as alone:
-        port: int = alone.getsockname()[1]
+    """Return the port to share; binding it exclusively first fails if another program has it."""
+    with bind(settings.host, settings.port) as exclusive:
+        port: int = exclusive.getsockname()[1]
     return port
 
 
 class _Supervisor:
-    """Keeps the processes of one server running."""
+    """Starts, restarts and stops the processes of one server."""
 
-    def __init__(self, settings: Settings, counts: str) -> None:
+    def __init__(self, settings: Settings, metrics_folder: str) -> None:
         self._settings = settings
-        self._counts = counts
-        #: Keeps the port while processes are replaced. Where they cannot share it, they all accept from this socket.
-        self._held = bind(settings.host, settings.port, shared=can_share_port())
+        self._metrics_folder = metrics_folder
+        #: Keeps the port while processes restart. Where they cannot share it, they all accept from this socket.
+        self._socket = bind(settings.host, settings.port, shared=can_share_port())
         self._children: list[subprocess.Popen[bytes]] = []
         self._workers: list[subprocess.Popen[bytes]] = []
         self._worker_died_at = 0.0
@@ -63,54 +63,55 @@ class _Supervisor:
             signal.signal(ending, lambda *_: self._stopping.set())
 
     def start(self) -> bool:
-        """Start all processes, and tell whether they answer; they do not when told to stop before."""
+        """Start all processes, and tell whether they are ready; false if the supervisor was stopped meanwhile."""
         self._children = [self._spawn(_SERVER) for _ in range(self._settings.process_count)]
         for child in self._children:
-            if not self._answers(child):
+            if not self._wait_until_ready(child):
                 self._stop()
                 if self._stopping.is_set():
                     return False
-                raise SettingsError("A server process ended while it was starting; its log lines above say why.")
+                raise SettingsError("A server process ended during startup; its log above has the cause.")
         self._workers = [self._spawn(_WORKER) for _ in range(count_workers(self._settings))]
         return True
 
     def watch(self) -> None:
-        """Replace processes that die, until told to stop; then end them all."""
+        """Restart processes that die, until stopped; then stop all."""
         while not self._stopping.wait(_RESTART_SECONDS):
             for index, child in enumerate(self._children):
                 if child.poll() is not None and not self._stopping.is_set():
-                    logger.error("server process %d ended with %s; starting another", child.pid, child.returncode)
-                    forget_process(child.pid, self._counts)
+                    reason = describe_exit(child.returncode)
+                    logger.error("API process %d ended: %s; starting another", child.pid, reason)
+                    forget_process(child.pid, self._metrics_folder)
                     self._children[index] = self._spawn(_SERVER)
-            self._replace_workers()
+            self._restart_workers()
         self._stop()
 
-    def _replace_workers(self) -> None:
-        """Start a worker in the place of one that died; not at once, for it may die again."""
+    def _restart_workers(self) -> None:
+        """Restart workers that died, with a delay in case they die again."""
         for index, child in enumerate(self._workers):
             if child.poll() is None or time.monotonic() - self._worker_died_at < _WORKER_RESTART_SECONDS:
                 continue
-            logger.error("worker %d ended with %s; starting another", child.pid, child.returncode)
+            logger.error("worker %d ended: %s; starting another", child.pid, describe_exit(child.returncode))
             self._worker_died_at = time.monotonic()
             self._workers[index] = self._spawn(_WORKER)
 
     def _spawn(self, module: str) -> subprocess.Popen[bytes]:
-        inherited = [] if module == _WORKER or can_share_port() else [self._held.fileno()]
+        inherited = [] if module == _WORKER or can_share_port() else [self._socket.fileno()]
         child = subprocess.Popen(  # noqa: S603 (this very program)
             [sys.executable, "-m", module, str(os.getpid()), *map(str, inherited)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, SHARED_FOLDER: self._counts},
-            start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor, which passes it on
+            env={**os.environ, SHARED_FOLDER: self._metrics_folder},
+            start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor only, which stops its children
             pass_fds=inherited,
         )
-        assert child.stdin is not None  # noqa: S101 (asked for above)
+        assert child.stdin is not None  # noqa: S101 (a pipe, see above)
         child.stdin.write(self._settings.model_dump_json().encode() + b"\n")
         child.stdin.flush()
         return child
 
-    def _answers(self, child: subprocess.Popen[bytes]) -> bool:
-        assert child.stdout is not None  # noqa: S101 (asked for when it was started)
+    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> bool:
+        assert child.stdout is not None  # noqa: S101 (a pipe, see _spawn)
         with selectors.DefaultSelector() as selector:
             selector.register(child.stdout, selectors.EVENT_READ)
             deadline = time.monotonic() + _START_SECONDS
@@ -120,11 +121,11 @@ class _Supervisor:
         return False
 
     def _stop(self) -> None:
-        self._held.close()  # no connection may wait in it for a process that is gone
+        self._socket.close()  # otherwise connections would wait in its backlog for a process that is gone
         children = [*self._children, *self._workers]
         for child in children:
             child.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._settings.shutdown_seconds + 5.0
+        deadline = time.monotonic() + self._settings.shutdown_timeout_seconds + 5.0
         for child in children:
             try:
                 child.wait(max(deadline - time.monotonic(), 0.1))
@@ -137,18 +138,34 @@ class _Supervisor:
                         pipe.close()
 
 
+def describe_exit(code: int) -> str:
+    """Return how a process ended and, where it is known, why."""
+    if code == MEMORY_LIMIT_EXIT_CODE:
+        return "it reached its memory limit (api_process_memory_bytes)"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    reasons = {"SIGKILL": "; the machine may be out of memory", "SIGABRT": "; an allocation may have failed"}
+    return f"{name}{reasons.get(name, '')}"
+
+
 def count_workers(settings: Settings) -> int:
-    """Return how many workers to keep: none where Spark is not installed."""
+    """Return the number of workers to run: 0 where Spark is not installed."""
     if settings.workers and importlib.util.find_spec("pyspark") is None:
-        logger.warning("jobs wait for a worker on another host: Spark is not installed here (pennon[spark])")
+        logger.warning(
+            "no worker started: Spark is not installed (pennon[spark]); jobs wait for a worker on another host"
+        )
         return 0
     return settings.workers
 
 
 def run_child() -> None:
-    """Be one of the processes of a server, with its settings on standard input.
+    """Run one server process, with its settings from standard input.
 
-    The arguments are the id of the supervisor and, where processes cannot share a port, the socket to accept from.
+    The arguments are the process id of the supervisor and, where processes cannot share a port, the inherited socket.
     """
     exit_with_parent(int(sys.argv[1]))
     settings = Settings.model_validate_json(sys.stdin.readline())
@@ -162,7 +179,7 @@ def run_child() -> None:
     def announce() -> None:
         ready.write(READY)
 
-    answer(settings, bound, announce)
+    serve_requests(settings, bound, announce)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,28 @@
-"""The check of a statement by Spark's own plan of it: what it reads, and what it would run.
+"""The check of a statement by Spark's own plan: what it reads, and what it would run.
 
-The plan is what Spark will do, whichever way the text was read elsewhere. It is checked before anything runs.
+The plan is what Spark will execute, however another parser reads the text. It is checked before anything runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
 
-from pennon.spark.needs import shows_plans
+from pennon.core.sql_names import quote_name
+from pennon.spark.java_objects import JavaObject, items
+from pennon.spark.scan_requirements import has_local_plans
 from pennon.views.sql.functions import ALLOWED, FORBIDDEN
-from pennon.views.sql.spark_lexer import Normalised
+from pennon.views.sql.spark_lexer import NormalizedSql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-#: Nodes of an analysed query that compute rows from rows below them, or from literals.
+#: Nodes of an analyzed plan that compute rows from their children or from literals.
 _NODES = frozenset(
     """
     Aggregate AsOfJoin CTERelationDef CTERelationRef Deduplicate Distinct Except Expand Filter Generate GlobalLimit
@@ -29,9 +31,9 @@ _NODES = frozenset(
     UpdatingSessions View Window WithCTE
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
-#: What the plan of a query may begin with before it is analysed; commands and scripts begin with other nodes.
+#: Further root nodes of a query's plan before analysis; commands and scripts have other roots.
 _UNRESOLVED_ROOTS = frozenset({"UnresolvedHaving", "UnresolvedWith", "WithWindowDefinition"})
-#: Expressions of Spark's own package that run other code, read files, or tell of the process that runs them.
+#: Expressions in Spark's own package that run other code, read files, or reveal details of the process.
 _DENIED = frozenset(
     """
     ApplyFunctionExpression CallMethodViaReflection CurrentUser FromAvro FromProtobuf InputFileBlockLength
@@ -39,7 +41,7 @@ _DENIED = frozenset(
     SchemaOfXml ToAvro ToProtobuf TryReflect UnresolvedPolymorphicPythonUDTF VariableReference XmlToStructs
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
-#: More rows than this have to come from a table.
+#: The maximum number of rows of range().
 _MOST_NUMBERS = 10_000_000
 _SECTION = "== Analyzed Logical Plan =="
 _SECTION_END = "== Optimized Logical Plan =="
@@ -54,24 +56,24 @@ _SETTINGS = {
 
 
 def restrict(spark: SparkSession) -> None:
-    """Give a session the settings under which a statement is read as it was checked, and files are not tables."""
+    """Configure a session so that it parses a statement as it was checked, and does not query files as tables."""
     for name, value in _SETTINGS.items():
         if spark.conf.get(name) != value:
             spark.conf.set(name, value)
 
 
-def check_statement(spark: Any, statement: Normalised, sources: Collection[str]) -> None:
-    """Refuse a statement whose plan does more than compute rows from temporary views; nothing of it runs.
+def check_statement(spark: SparkSession, statement: NormalizedSql, sources: Collection[str]) -> None:
+    """Refuse a statement whose plan does more than compute rows from temporary views. Nothing of it is run.
 
     Raises ``InvalidInputError``.
 
     Args:
-        spark: A session that `restrict` was called for.
+        spark: A session that `restrict` has configured.
         statement: The statement.
-        sources: The temporary views that it may read.
+        sources: The temporary views that the statement may read.
     """
     _check_functions(spark, statement)
-    if shows_plans(spark):
+    if has_local_plans(spark):
         _check_classes(spark, statement.text, sources)
     else:
         _check_text(spark, statement, sources)
@@ -81,21 +83,20 @@ def _refused(what: str) -> InvalidInputError:
     return InvalidInputError(f"The query of a view may only compute rows of its tables: Spark would run {what}.")
 
 
-def _check_functions(spark: Any, statement: Normalised) -> None:
-    """Refuse functions that are not listed: Spark's own and those that somebody registered.
+def _check_functions(spark: SparkSession, statement: NormalizedSql) -> None:
+    """Refuse functions that are not on the allow-list: Spark's own and those registered in the session.
 
-    It takes the names from the text, because the analysis itself runs functions whose arguments are constants.
+    The names come from the text because analysis already evaluates functions whose arguments are constants.
     """
     for name in sorted(set(statement.calls()) - ALLOWED):
-        quoted = "`" + name.replace("`", "``") + "`"
-        if name in FORBIDDEN or spark.catalog.functionExists(quoted):
+        if name in FORBIDDEN or spark.catalog.functionExists(quote_name(name)):
             raise _refused(f"{name}()")
 
 
 # With a driver in this process, the plan itself.
 
 
-def _check_classes(spark: Any, sql: str, sources: Collection[str]) -> None:
+def _check_classes(spark: JavaObject, sql: str, sources: Collection[str]) -> None:
     state = spark._jsparkSession.sessionState()  # noqa: SLF001 (nothing public shows a plan before it runs)
     parsed = state.sqlParser().parsePlan(sql)
     package, name = _class_of(parsed)
@@ -106,13 +107,13 @@ def _check_classes(spark: Any, sql: str, sources: Collection[str]) -> None:
     while waiting:
         node = waiting.pop()
         waiting += _below(node, sources)
-        for expression in _items(node.expressions()):
+        for expression in items(node.expressions()):
             _check_expression(expression)
-        waiting += _items(node.subqueries())
+        waiting += items(node.subqueries())
 
 
-def _below(node: Any, sources: Collection[str]) -> list[Any]:
-    """Return the nodes below one that is allowed; what a source is made of is not the statement's."""
+def _below(node: JavaObject, sources: Collection[str]) -> list[JavaObject]:
+    """Return the children of an allowed node. The plan of a source is not part of the statement."""
     package, name = _class_of(node)
     if package != _PLANS or name not in _NODES:
         raise _refused(name)
@@ -123,17 +124,17 @@ def _below(node: Any, sources: Collection[str]) -> list[Any]:
         return []
     if name == "Range":
         _check_range(int(str(node.numElements())))
-    return _items(node.children())
+    return items(node.children())
 
 
-def _check_expression(expression: Any) -> None:
+def _check_expression(expression: JavaObject) -> None:
     waiting = [expression]
     while waiting:
         found = waiting.pop()
         package, name = _class_of(found)
         if not package.startswith(_EXPRESSIONS) or name in _DENIED:
             raise _refused(name)
-        waiting += _items(found.children())
+        waiting += items(found.children())
 
 
 def _check_range(rows: int) -> None:
@@ -141,22 +142,18 @@ def _check_range(rows: int) -> None:
         raise InvalidInputError(f"range() of {rows} rows is too large for a view: {_MOST_NUMBERS} at most.")
 
 
-def _class_of(node: Any) -> tuple[str, str]:
+def _class_of(node: JavaObject) -> tuple[str, str]:
     package, dot, name = str(node.getClass().getName()).rpartition(".")
     return package + dot, name.rstrip("$")
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 # With a Connect server, the text of the plan.
 
 
-def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> None:
-    """Check the plan that EXPLAIN shows, a line for each node.
+def _check_text(spark: SparkSession, statement: NormalizedSql, sources: Collection[str]) -> None:
+    """Check the plan that EXPLAIN shows, one line per node.
 
-    A line is that of a node only as long as no name and no text in it has lines of its own.
+    Names and strings with line breaks are refused because they could imitate lines of the plan.
     """
     for source in sources:
         if "\n" in spark.table(source).schema.simpleString():
@@ -183,7 +180,7 @@ def _check_text(spark: Any, statement: Normalised, sources: Collection[str]) -> 
 
 
 def _lines(lines: Sequence[str], sources: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the nodes of a plan's text; those of which a source is made are left out."""
+    """Yield the nodes in the text of a plan, except those inside of a source."""
     start = lines.index(_SECTION) + 2  # the first line has the names and types of the result; a command has none
     tree = [line for line in lines[start : lines.index(_SECTION_END, start)] if line.strip()]
     found = [_LINE.fullmatch(line) for line in tree]

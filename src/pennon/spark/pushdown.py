@@ -1,4 +1,4 @@
-"""Filters of Spark as filters of Lance: only where both mean the same, or where Lance's keeps more rows."""
+"""Translation of Spark's filters into Lance's, where both mean the same or Lance's keeps more rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+    from pennon.core.arrow_typing import AnyField
+
 _SIGNS = {
     "EqualTo": "=",
     "EqualNullSafe": "=",
@@ -28,86 +30,86 @@ _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A filter of Lance."""
+class LanceFilter:
+    """A filter in Lance's SQL."""
 
     text: str
-    #: Whether Spark need not look again.
-    exact: bool = True
+    #: Whether it means the same as Spark's filter, which then need not be evaluated.
+    is_exact: bool = True
 
 
-class NoConditionError(Exception):
-    """Spark has to evaluate a filter alone."""
+class NotTranslatableError(Exception):
+    """A filter has no equivalent in Lance; Spark must evaluate it."""
 
 
-def translate(given: Filter, schema: pa.Schema) -> Condition | None:
-    """Return what Lance makes of a filter; none when it is left to Spark."""
+def translate(given: Filter, schema: pa.Schema) -> LanceFilter | None:
+    """Translate a filter; none if Spark must evaluate it."""
     try:
         return _translate(given, schema)
-    except NoConditionError:
+    except NotTranslatableError:
         return None
 
 
-def _translate(given: Any, schema: pa.Schema) -> Condition:
+def _translate(given: Any, schema: pa.Schema) -> LanceFilter:
     kind = type(given).__name__
     if kind == "Not":
         return _negated(given.child, schema)
     name, field = _column(given.attribute, schema)
     if kind in {"IsNull", "IsNotNull"}:
-        return Condition(f"{name} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL")
+        return LanceFilter(f"{name} IS {'NOT ' if kind == 'IsNotNull' else ''}NULL")
     if kind == "In":
         literals = [_literal(value, field.type) for value in given.value if value is not None]
         _refuse_floats(field.type)
         if not literals:
-            raise NoConditionError
-        return Condition(f"{name} IN ({', '.join(literals)})")
+            raise NotTranslatableError
+        return LanceFilter(f"{name} IN ({', '.join(literals)})")
     if kind in _TEXT and _is_text(field.type):
-        return Condition(f"{_TEXT[kind]}({name}, {_literal(given.value, field.type)})")
+        return LanceFilter(f"{_TEXT[kind]}({name}, {_literal(given.value, field.type)})")
     if kind not in _SIGNS or given.value is None:
-        raise NoConditionError
+        raise NotTranslatableError
     literal = _literal(given.value, field.type)
     if pa.types.is_floating(field.type):
-        # Spark's NaN is the largest number. What Lance takes it for depends on whether an index answers.
-        return Condition(f"({name} {_SIGNS[kind]} {literal} OR isnan({name}))", exact=False)
-    return Condition(f"{name} {_SIGNS[kind]} {literal}")
+        # In Spark, NaN is the largest number. In Lance, its order depends on whether an index is used.
+        return LanceFilter(f"({name} {_SIGNS[kind]} {literal} OR isnan({name}))", is_exact=False)
+    return LanceFilter(f"{name} {_SIGNS[kind]} {literal}")
 
 
-def _negated(child: Any, schema: pa.Schema) -> Condition:
+def _negated(child: Any, schema: pa.Schema) -> LanceFilter:
     kind = type(child).__name__
     if kind == "EqualNullSafe" or (kind == "In" and None in child.value):
-        raise NoConditionError
+        raise NotTranslatableError
     inner = _translate(child, schema)
-    if not inner.exact:
-        raise NoConditionError
-    return Condition(f"NOT ({inner.text})")
+    if not inner.is_exact:
+        raise NotTranslatableError
+    return LanceFilter(f"NOT ({inner.text})")
 
 
-def _column(path: Sequence[str], schema: pa.Schema) -> tuple[str, pa.Field]:
-    """Return how Lance calls a column or a field of a struct, and what it is."""
-    # Lance cannot tell a backtick in a name from the end of the name.
+def _column(path: Sequence[str], schema: pa.Schema) -> tuple[str, AnyField]:
+    """Return the SQL name of a column or of a struct field, and its field."""
+    # Lance cannot parse a quoted name that contains a backtick.
     if any("`" in part for part in path) or path[0] not in schema.names:
-        raise NoConditionError
+        raise NotTranslatableError
     field = schema.field(path[0])
     for part in path[1:]:
         index = field.type.get_field_index(part) if pa.types.is_struct(field.type) else -1
         if index < 0:
-            raise NoConditionError
+            raise NotTranslatableError
         field = field.type.field(index)
     if pa.types.is_large_binary(field.type):
-        raise NoConditionError  # blobs look like this, and are kept as something else
+        raise NotTranslatableError  # it may be a blob, which is stored as a descriptor
     return ".".join(f"`{part}`" for part in path), field
 
 
-def _literal(value: Any, kind: pa.DataType) -> str:
-    """Write a value as Lance reads it back in the column's own type, or give up."""
+def _literal(value: object, kind: pa.DataType) -> str:
+    """Return a value as a SQL literal that Lance parses as the type of the column."""
     if pa.types.is_boolean(kind) and isinstance(value, bool):
         return str(value).lower()
     if pa.types.is_integer(kind):
         return _integer(value, kind)
     if kind in {pa.float32(), pa.float64()} and isinstance(value, float):
-        # Zero has two forms that Spark holds for one, and Lance does not always.
+        # Spark treats 0.0 and -0.0 as equal; Lance does not always.
         if value == 0 or not math.isfinite(value):
-            raise NoConditionError
+            raise NotTranslatableError
         return repr(value)
     if _is_text(kind) and isinstance(value, str) and "\0" not in value:
         return "'" + value.replace("'", "''") + "'"
@@ -117,36 +119,36 @@ def _literal(value: Any, kind: pa.DataType) -> str:
         return f"date '{value.isoformat()}'"
     if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime):
         return _timestamp(value, kind)
-    raise NoConditionError
+    raise NotTranslatableError
 
 
-def _integer(value: Any, kind: pa.DataType) -> str:
+def _integer(value: object, kind: pa.DataType) -> str:
     if isinstance(value, decimal.Decimal) and value == value.to_integral_value():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise NoConditionError
+        raise NotTranslatableError
     unsigned = pa.types.is_unsigned_integer(kind)
     highest = 2 ** (kind.bit_width - (0 if unsigned else 1)) - 1
-    # Lance reads the sign apart from the digits, so the lowest number is one too many for it.
+    # Lance parses the sign separately from the digits, so the lowest number overflows.
     if not (0 if unsigned else -highest) <= value <= highest:
-        raise NoConditionError
+        raise NotTranslatableError
     return str(value)
 
 
 def _decimal(value: decimal.Decimal, kind: pa.Decimal128Type) -> str:
     digits = -int(value.as_tuple().exponent)
     if not value.is_finite() or digits > kind.scale or abs(value) >= 10 ** (kind.precision - kind.scale):
-        raise NoConditionError
+        raise NotTranslatableError
     return f"cast('{value:f}' AS decimal({kind.precision}, {kind.scale}))"
 
 
 def _timestamp(value: dt.datetime, kind: pa.TimestampType) -> str:
-    # Spark compares what is left of a time after its nanoseconds are cut off; coarser ones must hold the value. Lance
-    # takes a literal for the time of a clock in the column's own zone.
+    # Spark compares times without their nanoseconds, and a coarser column must be able to hold the value. Lance
+    # interprets a literal as local time in the zone of the column.
     if kind.unit not in _UNITS or value.microsecond % _UNITS[kind.unit] or kind.tz not in {None, *_ZONES}:
-        raise NoConditionError
+        raise NotTranslatableError
     if (value.tzinfo is None) != (kind.tz is None):
-        raise NoConditionError
+        raise NotTranslatableError
     if value.tzinfo is not None:
         value = value.astimezone(dt.UTC)
     return f"timestamp '{value.isoformat(sep=' ')}'"
@@ -158,4 +160,4 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _refuse_floats(kind: pa.DataType) -> None:
     if pa.types.is_floating(kind):
-        raise NoConditionError
+        raise NotTranslatableError

@@ -1,22 +1,22 @@
-"""The Python processes in which Spark runs tasks."""
+"""The Python worker processes in which Spark runs tasks."""
 
 from __future__ import annotations
 
 import gc
 import os
 
-#: Set where a process serves one task after the other.
+#: Set if a process runs several tasks.
 _REUSED = "SPARK_REUSE_WORKER"
-_spared = False
+_is_frozen = False
 
 
-def spare_collection() -> None:
-    """Take what such a process has loaded out of the garbage collector, once.
+def freeze_garbage_collector() -> None:
+    """Exclude loaded modules from garbage collection, once per process.
 
-    Spark runs it in full after every task and every plan, for 70 ms where PySpark and Lance are loaded.
+    Spark runs a full collection after every task and every plan; it takes 70 ms with PySpark and Lance loaded.
     """
-    global _spared  # noqa: PLW0603 (once a process)
-    if not _spared and _REUSED in os.environ:
-        _spared = True
+    global _is_frozen  # noqa: PLW0603 (once a process)
+    if not _is_frozen and _REUSED in os.environ:
+        _is_frozen = True
         gc.collect()
         gc.freeze()

@@ -1,14 +1,14 @@
-"""A session of Spark that knows the source: tables as data frames and as temporary views."""
+"""Spark sessions with the source: tables as data frames and as temporary views."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pennon.spark.needs import shows_plans
 from pennon.spark.row_ids import as_option
+from pennon.spark.scan_requirements import has_local_plans
 from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ _TIME_OF_DAY = "spark.sql.timeType.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("pennon")`` known to a session, with filters for sources in Python and times of day."""
+    """Register ``format("pennon")`` in a session, and enable filters of Python sources and the type TIME."""
     spark.conf.set(_PUSHDOWN, "true")
     spark.conf.set(_TIME_OF_DAY, "true")
     spark.dataSource.register(_source(spark))
 
 
 def accept_pandas() -> None:
-    """Keep PySpark from warning about the version of pandas, which it asks for and Pennon's tasks do not use."""
+    """Silence PySpark's warning about the version of pandas, which Pennon's tasks do not use."""
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
@@ -42,16 +42,16 @@ def read(
     with_row_id: bool = False,
     filter: str | None = None,  # noqa: A002 (as Lance calls it)
 ) -> DataFrame:
-    """Return a version of a table as a data frame; no row is read before Spark needs it.
+    """Return a version of a table as a lazy data frame.
 
     Args:
-        spark: A session; the source is registered in it if need be.
+        spark: A session; the source is registered in it.
         snapshot: The version.
-        columns: The names of the columns it has; all of them by default.
-        row_ids: The rows it has, by row id: the ids, or the path of an Arrow file whose first column has them, which
-            executors can read. Ids that the version does not have are left out. All rows by default.
-        with_row_id: Whether it also has the column ``_rowid``, a long, as its last.
-        filter: Which rows it has, in Lance's SQL; not together with `row_ids`.
+        columns: The columns to read; all by default.
+        row_ids: The rows to read: row ids, or the path of an Arrow file that executors can read and whose first column
+            has the ids. Ids that the version does not have are ignored. All rows by default.
+        with_row_id: Whether to append the column ``_rowid``, a long.
+        filter: A filter in Lance's SQL; cannot be combined with `row_ids`.
     """
     register(spark)
     options = {"snapshot": snapshot.to_option()}
@@ -63,54 +63,53 @@ def read(
         options["columns"] = json.dumps(list(columns))
     if with_row_id:
         options["with_row_id"] = "true"
-    if shows_plans(spark):
+    if has_local_plans(spark):
         return _planned_here(spark, options)
-    frame: DataFrame = spark.read.format("pennon").options(**options).load()
-    return frame
+    return spark.read.format("pennon").options(**options).load()
 
 
 def create_view(spark: SparkSession, name: str, snapshot: Snapshot, **options: Any) -> StructType:
-    """Make a version of a table a temporary view of a session, and return its schema; for the options see `read`."""
+    """Create a temporary view of a version of a table, and return its schema; `read` has the options."""
     frame = read(spark, snapshot, **options)
     frame.createOrReplaceTempView(name)
     return frame.schema
 
 
-def _planned_here(spark: Any, options: Mapping[str, str]) -> DataFrame:
-    """Return what the source would read, planned in this process and read by plain tasks.
+def _planned_here(spark: Any, options: dict[str, str]) -> DataFrame:
+    """Return a data frame that is planned in this process and read by plain tasks instead of a Python source.
 
-    Of a source in Python, Spark adds up metrics anew for every hundred rows, which takes about as long as to read them.
+    For Python sources, Spark updates metrics every hundred rows, which takes about as long as reading them.
     """
-    from pennon.spark.reading import PartitionReads
+    from pennon.spark.reader import PartitionScan
 
     source = _source(spark)(options)
     schema = source.schema()
     reader = source.reader(schema)
     partitions = reader.partitions()
     accept_pandas()
-    return _numbers(spark, len(partitions)).mapInArrow(PartitionReads(reader, partitions), schema)
+    return _numbers(spark, len(partitions)).mapInArrow(PartitionScan(reader, partitions), schema)
 
 
 def _numbers(spark: Any, count: int) -> DataFrame:
-    """Return the first numbers, each in a partition of its own, as a data frame of a size that Spark does not know.
+    """Return the first numbers, one per partition, as a data frame of a size that is unknown to Spark.
 
-    A table that is read by few numbers would else be taken for a small one, and be broadcast.
+    Otherwise Spark would take a table that few tasks read for a small one, and broadcast it.
     """
     from pyspark.sql import DataFrame
 
-    rows = spark.range(0, count, 1, max(1, count)).toDF("number")._jdf  # noqa: SLF001 (Java alone makes rows of an RDD)
+    rows = spark.range(0, count, 1, max(1, count)).toDF("number")._jdf  # noqa: SLF001 (only Java can make a frame from an RDD of rows)
     return DataFrame(spark._jsparkSession.createDataFrame(rows.toJavaRDD(), rows.schema()), spark)  # noqa: SLF001
 
 
 def _source(spark: SparkSession) -> type[LanceSource]:
-    """Return the source as a class of the session: nothing else tells of its cores where Spark plans a read."""
+    """Return a source class with the number of cores of the session, which Spark does not pass to sources."""
     from pennon.spark.source import LanceSource
 
     return type("LanceSource", (LanceSource,), {"cores": _cores(spark), "__module__": __name__})
 
 
 def _cores(spark: SparkSession) -> int | None:
-    """Return how many tasks run at once; a Connect server does not say."""
+    """Return the number of tasks that run at the same time; unknown with Spark Connect."""
     from pyspark.errors import PySparkAttributeError
 
     try:

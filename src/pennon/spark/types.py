@@ -1,8 +1,8 @@
-"""The types of Lance's columns in Spark, and values on the way in and out."""
+"""Conversion of types and values between Lance and Spark."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,22 +11,26 @@ from lance_namespace.errors import TableSchemaValidationError
 from pennon.tables.blobs import is_blob
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pyspark.sql.types import DataType, StructType
 
-#: What happens to what a type cannot hold: nanoseconds are cut off, nothing may be changed, or numbers are rounded.
-How = Literal["cut", "keep", "round"]
+    from pennon.core.arrow_typing import AnyArray, AnyField
 
-#: Columns that Lance has of every row without their being in the schema. None of them ever reaches 2**63.
+#: What a cast does with values that do not fit: truncate nanoseconds, refuse any change, or round numbers.
+CastMode = Literal["truncate", "exact", "round"]
+
+#: Columns that Lance has for every row outside of the schema. Their values stay below 2**63.
 ROW_COLUMNS = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
 _BFLOAT16 = "lance.bfloat16"
 _MOST_DIGITS = 38
-#: Bytes of values whose types do not tell.
+#: Estimated bytes of a value whose type has no fixed width.
 _TEXT_BYTES, _LIST_BYTES, _BLOB_BYTES = 32, 256, 64 * 1024
 _SECONDS_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the schema that Spark sees; every column may hold nulls, as in Spark's own sources of files."""
+    """Return the schema that Spark sees. Every column is nullable, as in Spark's own file sources."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     return StructType(
@@ -38,39 +42,40 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the types in which Spark hands over and expects values."""
+    """Return the Arrow schema in which Spark passes and expects values."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of Lance as Spark takes them; a part of a microsecond is cut off."""
-    arrays = [_as(batch.column(field.name), field.type, how="cut") for field in schema]
+    """Convert rows of Lance for Spark; nanoseconds are truncated to microseconds."""
+    arrays = [_cast(batch.column(field.name), field.type, mode="truncate") for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def to_lance(batch: pa.RecordBatch, schema: pa.Schema, *, rounding: bool = False) -> pa.RecordBatch:
-    """Return rows of Spark as a table of this schema stores them; what would be changed by that is refused.
+    """Convert rows of Spark for a table; a value that would change is refused.
 
-    With rounding, numbers become the nearest ones that a column of floating point has.
+    With rounding, numbers become the nearest ones that a floating-point column can hold.
     """
-    arrays = []
+    arrays: list[AnyArray] = []
     for field in schema:
-        array = batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        is_given = field.name in batch.schema.names
+        array = batch.column(field.name) if is_given else _nulls(len(batch), field.type)
         try:
-            arrays.append(_as(array, field.type, how="round" if rounding else "keep"))
+            arrays.append(_cast(array, field.type, mode="round" if rounding else "exact"))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TableSchemaValidationError(
-                f"The column {field.name!r} is {field.type} in the table, and not all values fit: {error}"
+                f"The column {field.name!r} has type {field.type}, which cannot hold all values: {error}"
             ) from None
         if not field.nullable and arrays[-1].null_count:
-            raise TableSchemaValidationError(f"The column {field.name!r} may not be null, and some rows are.")
+            raise TableSchemaValidationError(f"The column {field.name!r} is not nullable, but some rows have null.")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def check_writable(rows: StructType, table: pa.Schema) -> None:
-    """Raise unless rows of Spark can become rows of a table, as far as the types tell."""
+    """Raise TableSchemaValidationError if the types of rows from Spark do not fit a table."""
     given = arrow_schema(rows)
     unknown = [name for name in given.names if name not in table.names]
     if unknown:
@@ -82,33 +87,33 @@ def check_writable(rows: StructType, table: pa.Schema) -> None:
         _check_field(field, given)
 
 
-def _check_field(field: pa.Field, given: pa.Schema) -> None:
+def _check_field(field: AnyField, given: pa.Schema) -> None:
     if is_blob(field):
         raise TableSchemaValidationError(
             f"The column {field.name!r} holds blobs, which Spark cannot write; write them with pylance."
         )
     if field.name not in given.names:
         if not field.nullable:
-            raise TableSchemaValidationError(f"The rows have no column {field.name!r}, which may not be null.")
+            raise TableSchemaValidationError(f"The rows have no column {field.name!r}, which is not nullable.")
         return
     source = given.field(field.name).type
     try:
-        _as(pa.nulls(0, source), field.type, how="keep")
+        _cast(_nulls(0, source), field.type, mode="exact")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise TableSchemaValidationError(
-            f"The column {field.name!r} is {field.type} in the table, and {source} does not become that; cast it."
+            f"The column {field.name!r} has type {field.type}, but the rows have {source}; cast it."
         ) from None
 
 
-def width_of(field: pa.Field) -> int:
-    """Return about how many bytes a value of a column has."""
+def estimate_width(field: AnyField) -> int:
+    """Estimate the bytes per value of a column."""
     kind = field.type
     if is_blob(field):
         return _BLOB_BYTES
     if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size) * width_of(kind.value_field)
+        return int(kind.list_size) * estimate_width(kind.value_field)
     if pa.types.is_struct(kind):
-        return sum(width_of(child) for child in kind)
+        return sum(estimate_width(child) for child in kind)
     try:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:
@@ -119,7 +124,7 @@ def _spark_type(name: str, kind: pa.DataType) -> DataType:
     found = _scalar_type(kind) or _nested_type(name, kind)
     if found is None:
         raise TableSchemaValidationError(
-            f"Spark has no type for the column {name!r}, which is {kind}; leave it out with the option 'columns'."
+            f"Spark has no type for {kind}, the type of the column {name!r}; omit it with the option 'columns'."
         )
     return found
 
@@ -127,7 +132,7 @@ def _spark_type(name: str, kind: pa.DataType) -> DataType:
 def _scalar_type(kind: pa.DataType) -> DataType | None:
     from pyspark.sql import types as spark
 
-    plain: dict[Any, DataType] = {
+    plain: dict[pa.DataType, DataType] = {
         pa.null(): spark.NullType(),
         pa.bool_(): spark.BooleanType(),
         pa.int8(): spark.ByteType(),
@@ -148,7 +153,7 @@ def _scalar_type(kind: pa.DataType) -> DataType | None:
         pa.date32(): spark.DateType(),
         pa.date64(): spark.DateType(),
     }
-    # Not all types of extensions can be looked up.
+    # Some extension types are not hashable.
     if not isinstance(kind, pa.BaseExtensionType) and kind in plain:
         return plain[kind]
     if pa.types.is_fixed_size_binary(kind):
@@ -179,74 +184,83 @@ def _nested_type(name: str, kind: pa.DataType) -> DataType | None:
     return None
 
 
-def _as(array: pa.Array, kind: pa.DataType, *, how: How) -> pa.Array:
-    """Cast an array; Arrow's own casts stop short of some nested types."""
+def _nulls(count: int, kind: pa.DataType) -> AnyArray:
+    # The stubs have one overload per concrete type, and none for a type in general.
+    return cast("AnyArray", pa.nulls(count, kind))  # type: ignore[call-overload]
+
+
+def _cast(array: AnyArray, kind: pa.DataType, *, mode: CastMode) -> AnyArray:
+    """Cast an array, including nested types that Arrow cannot cast."""
     source = array.type
     if source == kind:
         return array
-    if isinstance(source, pa.BaseExtensionType):
-        return _as(_widen_bfloat16(array) if source.extension_name == _BFLOAT16 else array.storage, kind, how=how)
+    if isinstance(array, pa.ExtensionArray):
+        is_bfloat16 = source.extension_name == _BFLOAT16
+        return _cast(_bfloat16_to_float32(array) if is_bfloat16 else array.storage, kind, mode=mode)
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _as(array, kind.storage_type, how=how))
-    if pa.types.is_struct(source) and pa.types.is_struct(kind):
-        return _as_struct(array, kind, how=how)
-    if pa.types.is_map(source) and pa.types.is_map(kind):
-        return _as_map(array, kind, how=how)
+        return pa.ExtensionArray.from_storage(kind, _cast(array, kind.storage_type, mode=mode))
+    if isinstance(array, pa.StructArray) and pa.types.is_struct(kind):
+        return _cast_struct(array, kind, mode=mode)
+    if isinstance(array, pa.MapArray) and pa.types.is_map(kind):
+        return _cast_map(array, kind, mode=mode)
     if _is_list(source) and _is_list(kind):
-        return _as_list(array, kind, how=how)
-    if pa.types.is_dictionary(source):
-        return _as(array.dictionary_decode(), kind, how=how)
+        return _cast_list(array, kind, mode=mode)
+    if isinstance(array, pa.DictionaryArray):
+        return _cast(array.dictionary_decode(), kind, mode=mode)
     if pa.types.is_dictionary(kind):
-        return _as(array, kind.value_type, how=how).dictionary_encode().cast(kind)
-    return _as_leaf(array, kind, how=how)
+        return _cast(array, kind.value_type, mode=mode).dictionary_encode().cast(kind)
+    return _cast_leaf(array, kind, mode=mode)
 
 
-def _as_struct(array: pa.StructArray, kind: pa.StructType, *, how: How) -> pa.StructArray:
+def _cast_struct(array: pa.StructArray, kind: pa.StructType, *, mode: CastMode) -> pa.StructArray:
     names = [field.name for field in array.type]
     if sorted(names) != sorted(field.name for field in kind):
-        raise pa.ArrowInvalid(f"a struct of {', '.join(names)} is none of {', '.join(f.name for f in kind)}")
-    # Fields as they are under the struct's own nulls: flatten() would also null them.
-    children = [_as(array.field(names.index(field.name)), field.type, how=how) for field in kind]
+        expected = ", ".join(field.name for field in kind)
+        raise pa.ArrowInvalid(f"a struct has the fields {', '.join(names)} instead of {expected}")
+    # array.field() ignores the nulls of the struct itself; flatten() would apply them to the fields.
+    children = [_cast(array.field(names.index(field.name)), field.type, mode=mode) for field in kind]
     if not len(kind):
         return array
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
 
 
-def _as_map(array: pa.MapArray, kind: pa.MapType, *, how: How) -> pa.MapArray:
-    array = _from_start(array)
-    keys, items = _as(array.keys, kind.key_type, how=how), _as(array.items, kind.item_type, how=how)
-    return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=array.is_null())
+def _cast_map(array: pa.MapArray[Any, Any], kind: pa.MapType[Any, Any, Any], *, mode: CastMode) -> AnyArray:
+    array = cast("pa.MapArray[Any, Any]", _without_offset(array))
+    keys, items = _cast(array.keys, kind.key_type, mode=mode), _cast(array.items, kind.item_type, mode=mode)
+    made = pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=array.is_null())  # type: ignore[call-overload]  # the stubs take lists only
+    return cast("AnyArray", made)
 
 
-def _as_list(array: pa.Array, kind: pa.DataType, *, how: How) -> pa.Array:
+def _cast_list(array: AnyArray, kind: Any, *, mode: CastMode) -> AnyArray:
+    source: Any = array
     if pa.types.is_fixed_size_list(kind):
-        if pa.types.is_fixed_size_list(array.type):
-            return _fixed_list(_as(array.flatten(), kind.value_type, how=how), array, kind)
-        wrong = pc.any(pc.not_equal(pc.list_value_length(array), kind.list_size)).as_py()
-        if wrong:
-            raise pa.ArrowInvalid(f"a list does not have {kind.list_size} values")
-        return _fixed_list(_as(array.flatten(), kind.value_type, how=how), array, kind)
+        if not pa.types.is_fixed_size_list(array.type):
+            is_wrong = pc.any(pc.not_equal(pc.list_value_length(source), kind.list_size)).as_py()
+            if is_wrong:
+                raise pa.ArrowInvalid(f"a list does not have {kind.list_size} values")
+        return _fixed_size_list(_cast(source.flatten(), kind.value_type, mode=mode), array, kind)
     if pa.types.is_fixed_size_list(array.type):
-        array = pc.cast(array, pa.list_(array.type.value_field))
-    array = _from_start(array)
-    values = _as(array.values, kind.value_type, how=how)
-    large = pa.types.is_large_list(kind)
-    offsets = pc.cast(array.offsets, pa.int64() if large else pa.int32())
-    mask = array.is_null() if array.null_count else None
-    return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values, type=kind, mask=mask)
+        source = pc.cast(array, pa.list_(array.type.value_field))
+    source = _without_offset(source)
+    values = _cast(source.values, kind.value_type, mode=mode)
+    is_large = pa.types.is_large_list(kind)
+    offsets: Any = pc.cast(source.offsets, pa.int64() if is_large else pa.int32())
+    mask = source.is_null() if source.null_count else None
+    list_array: Any = pa.LargeListArray if is_large else pa.ListArray
+    return cast("AnyArray", list_array.from_arrays(offsets, values, type=kind, mask=mask))
 
 
-def _from_start(array: pa.Array) -> pa.Array:
-    """Return an array that begins where its buffers do: Arrow takes no other offsets together with nulls."""
+def _without_offset(array: AnyArray) -> AnyArray:
+    """Copy an array whose buffers begin earlier: Arrow refuses such offsets together with nulls."""
     return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
 
 
-def _fixed_list(values: pa.Array, array: pa.Array, kind: pa.FixedSizeListType) -> pa.Array:
-    """Build lists of one size: values of the lists that are not null, in their order."""
+def _fixed_size_list(values: AnyArray, array: AnyArray, kind: pa.FixedSizeListType[Any, Any]) -> AnyArray:
+    """Build fixed-size lists from the values of the lists of an array that are not null, in order."""
+    dense = cast("AnyArray", pa.FixedSizeListArray.from_arrays(values, type=kind))  # type: ignore[call-overload]  # the stubs take no type
     if not array.null_count:
-        return pa.FixedSizeListArray.from_arrays(values, type=kind)
+        return dense
     rows = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
-    dense = pa.FixedSizeListArray.from_arrays(values, type=kind)
     return dense.take(pc.if_else(array.is_valid(), rows, None))
 
 
@@ -254,8 +268,8 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _widen_bfloat16(array: pa.ExtensionArray) -> pa.Array:
-    """Return the numbers of bfloat16 as float32: they are its upper half."""
+def _bfloat16_to_float32(array: pa.ExtensionArray[Any]) -> AnyArray:
+    """Return bfloat16 numbers as float32; they are its upper 16 bits."""
     import numpy as np
 
     storage = array.storage
@@ -264,21 +278,21 @@ def _widen_bfloat16(array: pa.ExtensionArray) -> pa.Array:
     return pa.array(wide, pa.float32(), mask=np.asarray(storage.is_null()))
 
 
-def _as_leaf(array: pa.Array, kind: pa.DataType, *, how: How) -> pa.Array:
+def _cast_leaf(array: AnyArray, kind: pa.DataType, *, mode: CastMode) -> AnyArray:
     source = array.type
     if pa.types.is_null(source):
-        return pa.nulls(len(array), kind)
+        return _nulls(len(array), kind)
     if _family(source) != _family(kind):
-        raise pa.ArrowInvalid(f"{source} is no {kind}")
-    # Nanoseconds are the one thing that Spark cannot hold; all else that does not fit is an error.
-    made = pc.cast(array, kind, safe=not (how == "cut" and getattr(source, "unit", None) == "ns"))
-    if how == "keep" and pa.types.is_floating(kind) and not _is_kept(array, made):
+        raise pa.ArrowInvalid(f"{source} cannot become {kind}")
+    # Nanoseconds are the only values that Spark cannot hold; any other value that does not fit is an error.
+    made = pc.cast(array, kind, safe=not (mode == "truncate" and getattr(source, "unit", None) == "ns"))
+    if mode == "exact" and pa.types.is_floating(kind) and not _is_lossless(array, made):
         raise pa.ArrowInvalid("some numbers are rounded; round them first, or allow it with the option 'round_floats'")
     return made
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return which types a type may be cast to: what Arrow can turn into each other need not mean the same."""
+    """Return the group of types that a type may be cast within. Arrow allows more casts, which change the meaning."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -293,8 +307,8 @@ def _family(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _is_kept(given: pa.Array, made: pa.Array) -> bool:
-    """Tell whether numbers are the same as floating point; NaN is NaN."""
+def _is_lossless(given: AnyArray, made: AnyArray) -> bool:
+    """Return whether numbers are unchanged by a cast to floating point; NaN equals NaN."""
     try:
         back = pc.cast(made, given.type)
     except pa.ArrowInvalid:

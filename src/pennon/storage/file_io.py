@@ -1,4 +1,4 @@
-"""A folder on storage: the few calls Pennon makes outside Lance, the same for a disk and an object store."""
+"""File I/O: the few storage calls that Pennon makes outside Lance, the same for a disk and an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file in a folder: its path from there, its size, and how storage tells one content from another."""
+    """A file in a folder: its relative path, size, entity tag and modification time."""
 
     path: str
     size: int
@@ -18,64 +18,64 @@ class StoredFile:
 
 
 def is_storage_failure(error: Exception) -> bool:
-    """Tell whether storage is what failed: a disk, or an object store, whose client is loaded only where it is used."""
+    """Tell whether an error comes from a disk or an object store, without importing the client of the latter."""
     return isinstance(error, OSError) or type(error).__module__.startswith("obstore")
 
 
 class FileIO(Protocol):
-    """A place on storage. Paths are relative to it and made by Pennon, never by a client."""
+    """A folder on storage. Paths are relative to it, and come from Pennon, never from a client."""
 
-    #: The address clients use.
+    #: The location as clients name it.
     location: str
-    #: The path by which Lance names the folder inside its object store: no scheme, no leading slash.
+    #: The path of the folder inside Lance's object store: without a scheme and a leading slash.
     store_path: str
-    #: A look at one file costs microseconds, so it may be taken where it is merely useful.
+    #: Whether the folder is on a disk, where checking a file takes microseconds.
     is_local: bool
 
     def read(self, path: str) -> bytes:
-        """Return a file's content; raises ``FileNotFoundError``."""
+        """Return the content of a file; raises ``FileNotFoundError``."""
 
     def stat(self, path: str) -> StoredFile | None:
-        """Return what is known of a file, or none when there is none."""
+        """Return the metadata of a file; None if it does not exist."""
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is a file at a path, or a folder."""
+        """Tell whether a file or a folder exists."""
 
     def publish_if_absent(self, staged: str, final: str, content: bytes) -> StoredFile | None:
-        """Give staged content its final name if that is free; none when it is taken.
+        """Publish staged content under its final name; None if that name is taken.
 
-        Raises ``FileNotFoundError`` when the folder is not there any more.
+        Raises ``FileNotFoundError`` if the folder no longer exists.
         """
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
-        """Write a file if there is none; none when there is one."""
+        """Write a file; None if it exists already."""
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a file in one step, over the one that may be there."""
+        """Write a file atomically, and replace an existing one."""
 
     def is_link(self, path: str) -> bool:
-        """Tell whether there is a symbolic link at a path; object stores have none."""
+        """Tell whether a path is a symbolic link; never on object stores."""
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, or none when there is none."""
+        """Return the size of a file in bytes; None if it does not exist."""
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Make files durable, and the folders that name them; missing ones are left out.
+        """Flush files and their parent folders to disk; missing files are ignored.
 
-        A path that ends with a slash stands for all files in that folder. Object stores are durable by themselves.
+        A path that ends with a slash means all files in that folder. Object stores are always durable.
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file, if it exists."""
 
     def remove_all(self) -> None:
         """Remove the folder with everything in it."""
 
     def files(self, path: str) -> Iterator[StoredFile]:
-        """Return the files directly in a folder below this one; nothing when there is no such folder."""
+        """Return the files directly in a subfolder; empty if it does not exist."""
 
     def folders(self) -> list[str]:
-        """Return the names of the folders directly in this one."""
+        """Return the names of the direct subfolders."""
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing here at all."""
+        """Tell whether the folder is empty or does not exist."""

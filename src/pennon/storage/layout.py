@@ -1,4 +1,4 @@
-"""Where things are inside a Lance table: manifests, their names, branches."""
+"""The layout of a Lance table: the folders of branches, and the names of manifests."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ TABLE_SUFFIX = ".lance"
 
 @dataclass(frozen=True)
 class ManifestName:
-    """The version a manifest's file name stands for, and the scheme it is written in."""
+    """The version in the file name of a manifest, and its naming scheme."""
 
     version: int
     scheme: Scheme
 
 
 def check_branch(branch: str | None) -> str:
-    """Return a branch's name; main, also spelled out, is the empty one."""
+    """Return a valid branch name; the main branch is the empty string."""
     if branch is None or branch in {"", "main"}:
         return ""
     parts = branch.split("/")
     odd = ".." in branch or branch.endswith(".lock") or any(part in {".", ""} for part in parts)
     if len(branch) > 200 or not _BRANCH.fullmatch(branch) or odd:
-        raise InvalidInputError(f"{branch!r} cannot name a branch: use letters, digits, '.', '_', '-' and '/'.")
+        raise InvalidInputError(f"Invalid branch name {branch!r}: use letters, digits, '.', '_', '-' and '/'.")
     return branch
 
 
 def branch_folder(branch: str) -> str:
-    """Return the folder of a branch inside its table, with a slash at the end; nothing for main."""
+    """Return the folder of a branch in its table, with a trailing slash; empty for main."""
     return f"tree/{branch}/" if branch else ""
 
 
@@ -56,19 +56,19 @@ def manifest_name(version: int, scheme: Scheme) -> str:
 
 
 def parse_manifest_name(name: str) -> ManifestName | None:
-    """Return the version a final manifest's name stands for; none for any other file."""
+    """Parse the name of a published manifest; None for any other file."""
     match = _FINAL.fullmatch(name)
     if match is None:
         return None
     digits = match["number"]
     number = int(digits)
-    # Reversed numbers fill all twenty digits; a plain version that long would need 10^19 commits.
+    # Inverted numbers always have twenty digits; a plain version number that long would need 10^19 commits.
     if len(digits) == 20:
         return ManifestName(_HIGHEST - number, "V2") if number <= _HIGHEST else None
     return ManifestName(number, "V1")
 
 
 def parse_staged_name(name: str) -> ManifestName | None:
-    """Return the version a staged manifest is meant for; none when the name is not that of a staged manifest."""
+    """Parse the name of a staged manifest; None for any other file."""
     match = _STAGED.fullmatch(name)
     return parse_manifest_name(match["final"]) if match else None

@@ -1,4 +1,4 @@
-"""Links by which LanceDB finds root tables by their names that have folders of their own; on disks only."""
+"""Symbolic links ``<name>.lance`` to root tables in unique folders, so that LanceDB finds them; on disks only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ logger = logging.getLogger("pennon.storage")
 
 
 def link(database: Database, storage_root: StorageRoot, table: Table) -> None:
-    """Let a name lead to a table, unless it is the place of another."""
-    place = storage_root.link_to(table.location)
+    """Create the link of a root table, unless another table has its path."""
+    place = storage_root.link_path(table.location)
     if place is None or not storage_root.is_root_table(table.identifier, place):
         return
     if database.read(lambda connection: tables.find_overlapping(connection, place)) is not None:
@@ -27,13 +27,13 @@ def link(database: Database, storage_root: StorageRoot, table: Table) -> None:
     try:
         Path(place).symlink_to(Path(table.location).name)
     except FileExistsError:
-        return  # to the same table, or a folder of LanceDB's own
+        return  # a link to the same table, or a folder that LanceDB created
     except OSError:
-        logger.warning("LanceDB will not find table %s in the folder: it cannot have a link", table.name, exc_info=True)
+        logger.warning("cannot create a link to table %s, so LanceDB will not find it", table.name, exc_info=True)
 
 
 def link_namesake(database: Database, storage_root: StorageRoot, location: str) -> None:
-    """Let a location that has become free lead to the table that has its name by now."""
+    """Create the link of the table that has the name of a removed location, if there is one."""
     name = Path(location).name.removesuffix(TABLE_SUFFIX)
     found = database.read(lambda connection: tables.find(connection, (name,)))
     if found is not None and not found.declared:
@@ -41,20 +41,20 @@ def link_namesake(database: Database, storage_root: StorageRoot, location: str) 
 
 
 def unlink(storage_root: StorageRoot, location: str) -> None:
-    """Let a name not lead to a location any more, whose files are about to go."""
-    place = storage_root.link_to(location)
+    """Remove the link to a location before its files are removed."""
+    place = storage_root.link_path(location)
     if place is not None and _target_of(place) == location:
         Path(place).unlink(missing_ok=True)
 
 
 def is_link(storage_root: StorageRoot, location: str) -> bool:
-    """Tell whether a location in the root only leads to a table that has a folder of its own."""
+    """Tell whether a location in the root is a link to a table in a unique folder."""
     target = None if "://" in location else _target_of(location)
-    return target is not None and storage_root.link_to(target) == location
+    return target is not None and storage_root.link_path(target) == location
 
 
 def _target_of(place: str) -> str | None:
-    """Return where a link leads to; none of what is no link."""
+    """Return the target of a link; None if it is not a link."""
     try:
         return str(Path(place).parent / Path(place).readlink())
     except OSError:

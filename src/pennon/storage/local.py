@@ -1,4 +1,4 @@
-"""Folders on a disk."""
+"""File I/O on a local disk."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pathlib import Path
 
 from pennon.storage.file_io import StoredFile
 
-#: Where dropped folders wait for their removal: beside them, so that moving them there is atomic.
+#: Where folders are moved before removal: on the same file system, so that the move is atomic.
 TRASH = ".pennon-trash"
-#: With more files than this, the whole file system is flushed at once, which waits for what all others wrote.
-_MOST_FLUSHED = 256
-#: Files are flushed side by side, so that they share a commit of the file system's journal. The three files and three
-#: folders of a one-row append, on ext4 with a virtual disk: 0.7 ms side by side, 1.0 ms one by one, 0.4 ms by syncfs();
-#: the same while others write to the disk: 0.7 ms, 17 ms and 4 ms.
-_FLUSHING_THREADS = 8
+#: Beyond this number of files, the whole file system is flushed, which also waits for the writes of others.
+_MAX_FLUSHED_FILES = 256
+#: Files are flushed in parallel, so that they share a commit of the file system's journal. The three files and three
+#: folders of a one-row append, on ext4 with a virtual disk: 0.7 ms in parallel, 1.0 ms one by one, 0.4 ms by syncfs();
+#: under concurrent writes: 0.7 ms, 17 ms and 4 ms.
+_FLUSH_THREADS = 8
 
 
 class LocalFileIO:
-    """A folder on a disk, reached by plain system calls: a commit spends microseconds here."""
+    """A folder on a disk, accessed by plain system calls: a commit spends microseconds here."""
 
     is_local = True
 
@@ -36,10 +36,10 @@ class LocalFileIO:
         self.location = location
         self.store_path = location.lstrip("/")
         self._path = location.rstrip("/")
-        #: Whether files are flushed to the disk before a write returns.
+        #: Whether files are flushed to disk before a write returns.
         self._durable = durable
-        #: The inode of the folder whose own name was flushed.
-        self._flushed: int | None = None
+        #: The inode of this folder when its parent was flushed.
+        self._flushed_inode: int | None = None
 
     def read(self, path: str) -> bytes:
         try:
@@ -63,7 +63,7 @@ class LocalFileIO:
         except FileExistsError:
             return None
         except FileNotFoundError:
-            # Not made anew if the folder is gone too: that would bring a dropped table back.
+            # The folder is not created again: that would bring a dropped table back.
             if self.stat(final) is not None:
                 return None
             stored = _link_new(Path(self._path, final), final, content)
@@ -82,10 +82,10 @@ class LocalFileIO:
     def replace(self, path: str, content: bytes) -> None:
         target = Path(self._path, path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = _write_beside(target, content)
+        temporary = _write_temporary(target, content)
         if self._durable:
-            _flush(str(beside))  # or the name could outlive the content of both
-        beside.replace(target)
+            _flush(str(temporary))  # or a crash could leave the final name without content
+        temporary.replace(target)
         self.sync([path])
 
     def is_link(self, path: str) -> bool:
@@ -103,42 +103,42 @@ class LocalFileIO:
         files = [path for path in paths if not path.endswith("/")]
         for folder in (path for path in paths if path.endswith("/")):
             files += [file.path for file in self.files(folder.rstrip("/"))]
-        if len(files) > _MOST_FLUSHED and _syncfs() is not None:
+        if len(files) > _MAX_FLUSHED_FILES and _syncfs() is not None:
             _flush_file_system(self._path)
             return
-        # Also the folders above the files: any may be as new as the file.
+        # The parent folders as well: any of them may be new.
         above = {parent for path in files for parent in _parents(path)}
         paths = [f"{self._path}/{path}".rstrip("/") for path in [*files, *above]]
-        list(_flushers().map(_flush, paths))  # raises what went wrong
-        self._flush_own_name()
+        list(_flush_pool().map(_flush, paths))  # raises the errors of the threads
+        self._flush_parent()
 
-    def _flush_own_name(self) -> None:
-        """Flush the folder that names this one, the first time that anything in this one is flushed."""
+    def _flush_parent(self) -> None:
+        """Flush the parent of this folder once, so that the folder itself is durable."""
         with contextlib.suppress(FileNotFoundError):
-            number = os.stat(self._path).st_ino  # noqa: PTH116
-            if number != self._flushed:
+            inode = os.stat(self._path).st_ino  # noqa: PTH116
+            if inode != self._flushed_inode:
                 _flush(os.path.dirname(self._path))  # noqa: PTH120
-                self._flushed = number
+                self._flushed_inode = inode
 
     def remove(self, path: str) -> None:
         Path(self._path, path).unlink(missing_ok=True)
 
     def remove_all(self) -> None:
-        """Move the folder aside in one step, then remove it: nobody sees it half gone."""
+        """Move the folder away atomically, then remove it, so that readers never see it partly removed."""
         path = Path(self._path)
         trash = path.parent / TRASH
         trash.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             path.rename(trash / f"{path.name}.{secrets.token_hex(8)}")
-        # Also what a process that died in the middle of this has left.
+        # Also remove what a process that died here has left.
         for aside in trash.glob(f"{glob.escape(path.name)}.{'?' * 16}"):
             if aside.is_symlink():
-                aside.unlink(missing_ok=True)  # what it leads to is not in the folder
+                aside.unlink(missing_ok=True)  # the target of a link is not in the folder
             else:
                 _remove_tree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
-        if not self.exists(path):  # the usual answer for a table that is only declared, and a cheap one
+        if not self.exists(path):  # common for declared tables, and cheap to check
             return
         try:
             with os.scandir(f"{self._path}/{path}") as entries:
@@ -164,18 +164,18 @@ class LocalFileIO:
 
 
 def _parents(path: str) -> list[str]:
-    """Return the folders above a path, down from the folder that paths are relative to."""
+    """Return the parent folders of a relative path, from the top."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(len(parts) + 1)]
 
 
 @cache
-def _flushers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_FLUSHING_THREADS, thread_name_prefix="pennon-flush")
+def _flush_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="pennon-flush")
 
 
 def _flush(path: str) -> None:
-    """Flush a file or a folder to the disk, if it is there."""
+    """Flush a file or a folder to disk, if it exists."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -189,10 +189,10 @@ def _flush(path: str) -> None:
 
 
 def _flush_opened(opened: int) -> None:
-    """Flush to the disk itself: on macOS, fsync() stops at the cache of the disk, which a power cut empties."""
+    """Flush to the disk itself: on macOS, fsync() leaves data in the disk's cache, which a power failure erases."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
-        with contextlib.suppress(OSError):  # file systems that do not know it have fsync()
+        with contextlib.suppress(OSError):  # not all file systems support it
             fcntl.fcntl(opened, full)
             return
     os.fsync(opened)
@@ -200,12 +200,12 @@ def _flush_opened(opened: int) -> None:
 
 @cache
 def _syncfs() -> Callable[[int], int] | None:
-    """Return the call that flushes a whole file system; None where there is none, as on macOS."""
+    """Return the system call that flushes a whole file system; None on macOS."""
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 def _flush_file_system(path: str) -> None:
-    """Flush all that was written to the file system of a folder."""
+    """Flush the file system of a folder."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         syncfs = _syncfs()
@@ -217,14 +217,14 @@ def _flush_file_system(path: str) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    """Remove a folder, also when another process removes it at the same time."""
+    """Remove a folder, even if another process removes it at the same time."""
     while path.exists():
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
 
-def _write_beside(target: Path, content: bytes) -> Path:
-    """Write content under another name in the same folder, from where it can get its own in one step."""
+def _write_temporary(target: Path, content: bytes) -> Path:
+    """Write content to a temporary file in the same folder, which can be renamed atomically."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         temporary.write_bytes(content)
@@ -235,8 +235,8 @@ def _write_beside(target: Path, content: bytes) -> Path:
 
 
 def _link_new(target: Path, path: str, content: bytes) -> StoredFile | None:
-    """Write a file whole if there is none; none when there is one."""
-    temporary = _write_beside(target, content)
+    """Write a file atomically; None if it exists already."""
+    temporary = _write_temporary(target, content)
     try:
         target.hardlink_to(temporary)
         return _stored(path, target.stat())
@@ -247,7 +247,7 @@ def _link_new(target: Path, path: str, content: bytes) -> StoredFile | None:
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    """Open a file; a link is none of Lance's, and would lead to what is not the table's."""
+    """Open a file that is not a link: Lance creates no links, and a link could lead out of the table."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW)
     except OSError as error:
@@ -257,6 +257,6 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def _stored(path: str, status: os.stat_result) -> StoredFile:
-    """Describe a file with the entity tag that Lance's object store gives it."""
+    """Return the metadata of a file, with the entity tag that Lance's object store gives it."""
     tag = f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
     return StoredFile(path, status.st_size, tag, status.st_mtime_ns // 1_000_000)

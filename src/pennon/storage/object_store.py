@@ -1,10 +1,10 @@
-"""Folders on an object store."""
+"""File I/O on an object store."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import obstore
@@ -13,6 +13,10 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
 from pennon.storage.file_io import StoredFile
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
 
 _DELETE_BATCH = 1000
 _PREFIXES = {"s3": "aws_", "s3+ddb": "aws_", "gs": "google_", "az": "azure_", "abfs": "azure_", "abfss": "azure_"}
@@ -54,7 +58,7 @@ _STORE_OPTIONS = {
         }
     ),
 }
-#: Shorter names of Azure options, which Lance takes, too.
+#: Short names of Azure options, which Lance accepts too.
 _ALIASES = {
     "account_key": "storage_account_key",
     "account_name": "storage_account_name",
@@ -65,7 +69,7 @@ _ALIASES = {
 
 
 class ObjectStoreFileIO:
-    """A prefix in a bucket. Content gets its final name by a conditional put."""
+    """A prefix in a bucket. Content is published by a conditional put."""
 
     is_local = False
 
@@ -75,10 +79,13 @@ class ObjectStoreFileIO:
         self.store_path = parts.path.strip("/")
         config, client = split_options(parts.scheme, options)
         try:
-            self._store: Any = from_url(f"{parts.scheme}://{parts.netloc}", config=config, client_options=client)
+            # The overloads of from_url() want to know the kind of store.
+            self._store: ObjectStore = from_url(  # type: ignore[call-overload]
+                f"{parts.scheme}://{parts.netloc}", config=config, client_options=client
+            )
         except (BaseError, ValueError) as error:
-            reason = str(error).partition("\n")[0].removesuffix(".")  # what follows repeats it for debugging
-            raise InvalidInputError(f"The storage at {location} cannot be used as it is set: {reason}.") from error
+            reason = str(error).partition("\n")[0].removesuffix(".")  # the other lines repeat it for debugging
+            raise InvalidInputError(f"Invalid storage options for {location}: {reason}.") from error
 
     def read(self, path: str) -> bytes:
         try:
@@ -119,7 +126,7 @@ class ObjectStoreFileIO:
         return None if stored is None else stored.size
 
     def sync(self, paths: Sequence[str]) -> None:
-        pass  # what a store has acknowledged is durable
+        pass  # acknowledged writes are durable
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(NotFoundError, FileNotFoundError):
@@ -145,19 +152,19 @@ class ObjectStoreFileIO:
     def _key(self, path: str) -> str:
         return f"{self.store_path}/{path}" if self.store_path else path
 
-    def _stored(self, entry: Any) -> StoredFile:
+    def _stored(self, entry: ObjectMeta) -> StoredFile:
         path = entry["path"][len(self.store_path) :].lstrip("/")
         return StoredFile(path, entry["size"], entry["e_tag"], int(entry["last_modified"].timestamp() * 1000))
 
 
-def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return Lance's storage options as the object store takes them: those of the store, and those of its client.
+def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str | bool]]:
+    """Split Lance's storage options into those of the object store and those of its HTTP client.
 
-    Lance also has options of its own, which are left out, and lets the store's prefix be left out.
+    Lance accepts names without the prefix of the store; options that only Lance has are left out.
     """
     prefix = _PREFIXES[scheme]
     store: dict[str, str] = {}
-    client: dict[str, Any] = {}
+    client: dict[str, str | bool] = {}
     for key, value in options.items():
         plain = key.lower().removeprefix(prefix)
         plain = _ALIASES.get(plain, plain)

@@ -1,4 +1,4 @@
-"""Folders that are read but never written: those of tables outside of where this catalog may write."""
+"""Read-only file I/O, for tables outside the locations where this catalog may write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyFileIO:
-    """Hands reads on to a folder, and refuses writes."""
+    """Reads a folder, and refuses writes."""
 
     def __init__(self, folder: FileIO) -> None:
         self._folder = folder
@@ -65,9 +65,8 @@ class ReadOnlyFileIO:
 
 
 def refuse() -> NoReturn:
-    """Raise that a table is not written because of where it is."""
+    """Refuse a write to a table outside the storage root."""
     raise PermissionDeniedError(
-        "The table lies outside the storage root, so it is not written: its catalog may be a copy. Allow its prefix in "
-        "the setting 'allowed_locations', or, if its files were copied or moved with the root, run `pennon doctor "
-        "--adopt`."
+        "The table is outside the storage root, so it is read-only: the catalog may be a copy. Allow its prefix in the "
+        "setting 'allowed_locations' or, if its files were copied or moved with the root, run `pennon doctor --adopt`."
     )

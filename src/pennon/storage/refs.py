@@ -1,4 +1,4 @@
-"""Tags and branches of a table, as Lance keeps them beside the data."""
+"""Tags and branches of a table, in the files where Lance stores them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import quote, unquote
 
 from lance_namespace.errors import InvalidInputError
@@ -18,34 +18,37 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TAGS, _BRANCHES = "_refs/tags", "_refs/branches"
-#: What Lance writes of one has a few hundred bytes.
-_MOST_BYTES = 1024 * 1024
-#: Tags of this beginning are Pennon's own: by them it keeps versions that nobody gave a name.
+#: The maximum size of a file; Lance writes a few hundred bytes.
+_MAX_BYTES = 1024 * 1024
+#: The prefix of Pennon's own tags, which keep versions that have no tag of a user.
 RESERVED = "pennon."
+
+#: The JSON object that Lance writes for a tag or a branch; its fields are checked by ``_is_ref``.
+RefContent = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A name that needs a version of a branch to stay: a tag, or a branch that starts there."""
+    """A reference that keeps a version: a tag, or a branch that starts there."""
 
     kind: str
     name: str
     branch: str
     version: int
-    #: What Lance wrote about it.
-    content: dict[str, Any] = field(default_factory=dict, compare=False)
+    #: The content of its file.
+    content: RefContent = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
 
 
 def tags(folder: FileIO) -> list[Ref]:
-    """Return the tags that people gave a table's versions."""
+    """Return the tags of users."""
     return [ref for ref in all_tags(folder) if not ref.name.startswith(RESERVED)]
 
 
 def all_tags(folder: FileIO) -> list[Ref]:
-    """Return the tags of a table, also Pennon's own."""
+    """Return all tags, including Pennon's own."""
     return [
         Ref("tag", name, content.get("branch") or "", content["version"], content)
         for name, content in _read(folder, _TAGS)
@@ -54,7 +57,7 @@ def all_tags(folder: FileIO) -> list[Ref]:
 
 
 def branches(folder: FileIO) -> list[Ref]:
-    """Return the branches of a table, each with the version it starts from."""
+    """Return the branches, each with the version where it starts."""
     return [
         Ref("branch", name, content.get("parentBranch") or "", content["parentVersion"], content)
         for name, content in _read(folder, _BRANCHES)
@@ -63,7 +66,7 @@ def branches(folder: FileIO) -> list[Ref]:
 
 
 def malformed(folder: FileIO) -> list[str]:
-    """Return the tags and branches whose files cannot be read: Lance deletes no branch while there is one."""
+    """Return the tags and branches with invalid files: Lance deletes no branch while there is one."""
     found = []
     for kind, place, read in (("branch", _BRANCHES, branches), ("tag", _TAGS, all_tags)):
         known = {ref.name for ref in read(folder)}
@@ -72,7 +75,7 @@ def malformed(folder: FileIO) -> list[str]:
 
 
 def remove_malformed(folder: FileIO, ref: str, kind: str) -> bool:
-    """Remove the file of a tag or a branch that cannot be read; false when there is no such file."""
+    """Remove the invalid file of a tag or a branch; false if there is none."""
     folders = {"tag": (_TAGS, all_tags), "branch": (_BRANCHES, branches)}
     place, read = folders[kind]
     path = f"{place}/{quote(ref, safe='')}.json"
@@ -83,21 +86,21 @@ def remove_malformed(folder: FileIO, ref: str, kind: str) -> bool:
 
 
 def tag_path(name: str) -> str:
-    """Return the file of a tag that people may give, or raise the error for a name that cannot be one."""
+    """Return the file of a user's tag; raises an error for an invalid name."""
     if not _NAME.fullmatch(name) or ".." in name or name.startswith(".") or name.endswith((".", ".lock")):
-        raise InvalidInputError(f"{name!r} cannot name a tag: use letters, digits, '.', '-' and '_'.")
+        raise InvalidInputError(f"Invalid tag name {name!r}: use letters, digits, '.', '-' and '_'.")
     if name.startswith(RESERVED):
-        raise InvalidInputError(f"{name!r} cannot name a tag: names that begin with {RESERVED!r} are Pennon's own.")
-    return file_of(name)
+        raise InvalidInputError(f"Invalid tag name {name!r}: the prefix {RESERVED!r} is reserved.")
+    return tag_file(name)
 
 
-def file_of(name: str) -> str:
+def tag_file(name: str) -> str:
     """Return the file of a tag."""
     return f"{_TAGS}/{quote(name, safe='')}.json"
 
 
 def tag_content(branch: str, version: int, size: int, before: Ref | None = None) -> bytes:
-    """Return what is written of a tag, as Lance itself writes it."""
+    """Return the content of a tag's file, as Lance writes it."""
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     content = {
         "branch": branch or None,
@@ -110,16 +113,16 @@ def tag_content(branch: str, version: int, size: int, before: Ref | None = None)
     return json.dumps(content, indent=2).encode()
 
 
-def _read(folder: FileIO, path: str) -> list[tuple[str, Any]]:
-    """Return what the files of a folder hold; none where that is not JSON. Whoever writes to storage writes them."""
-    found: list[tuple[str, Any]] = []
+def _read(folder: FileIO, path: str) -> list[tuple[str, object]]:
+    """Return the names and contents of JSON files in a folder; None for invalid JSON, which any writer may leave."""
+    found: list[tuple[str, object]] = []
     for file in folder.files(path):
         if file.path.endswith(".json"):
             name = unquote(file.path.removeprefix(path + "/").removesuffix(".json"))
             try:
-                content = json.loads(folder.read(file.path)) if file.size <= _MOST_BYTES else None
+                content = json.loads(folder.read(file.path)) if file.size <= _MAX_BYTES else None
             except FileNotFoundError:
-                continue  # removed since it was listed
+                continue  # removed after it was listed
             except (ValueError, RecursionError):
                 content = None
             found.append((name, content))
@@ -137,8 +140,8 @@ def _is_branch(name: str) -> bool:
         return False
 
 
-def _is_ref(content: Any, version_key: str, branch_key: str) -> bool:
-    """Tell whether a file holds what Lance writes of a tag or a branch, as far as anybody here reads it."""
+def _is_ref(content: object, version_key: str, branch_key: str) -> TypeGuard[RefContent]:
+    """Tell whether a file has the content of a tag or a branch, as far as Pennon reads it."""
     if not isinstance(content, dict) or not _is_count(content.get(version_key)):
         return False
     branch, metadata = content.get(branch_key), content.get("metadata")
@@ -149,5 +152,5 @@ def _is_ref(content: Any, version_key: str, branch_key: str) -> bool:
     return metadata is None or (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()))
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

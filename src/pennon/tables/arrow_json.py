@@ -1,17 +1,43 @@
-"""Arrow schemas as JSON, with the names Lance gives to logical types: the dialect every client can read."""
+"""Arrow schemas as JSON, with Lance's names of logical types, which every client can read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from pennon.core.arrow_typing import AnyField
 
-_PLAIN = {
+
+class TypeJson(TypedDict):
+    """A type in the JSON of the specification."""
+
+    type: str
+    fields: NotRequired[list[FieldJson]]
+    length: NotRequired[int]
+
+
+class FieldJson(TypedDict):
+    """A field in the JSON of the specification."""
+
+    name: str
+    nullable: bool
+    type: TypeJson
+    metadata: NotRequired[dict[str, str]]
+
+
+class SchemaJson(TypedDict):
+    """A schema in the JSON of the specification."""
+
+    fields: list[FieldJson]
+    metadata: NotRequired[dict[str, str]]
+
+
+_PLAIN: dict[pa.DataType, str] = {
     pa.null(): "null",
     pa.bool_(): "bool",
     pa.int8(): "int8",
@@ -36,7 +62,7 @@ _PLAIN = {
 }
 
 
-#: Plain types by both their names: Lance's, and the ones Arrow and SQL people write.
+#: Types without parameters, by Lance's names and by the usual names of Arrow and SQL.
 _BY_NAME: dict[str, pa.DataType] = {
     **{name: kind for kind, name in reversed(_PLAIN.items())},
     "boolean": pa.bool_(),
@@ -52,37 +78,37 @@ _BY_NAME: dict[str, pa.DataType] = {
 }
 
 
-def schema_to_json(schema: pa.Schema) -> Json:
-    """Return a schema as the protocol's JSON."""
-    answer: Json = {"fields": [field_to_json(field) for field in schema]}
+def schema_to_json(schema: pa.Schema) -> SchemaJson:
+    """Return a schema as JSON of the specification."""
+    result: SchemaJson = {"fields": [field_to_json(field) for field in schema]}
     if schema.metadata:
-        answer["metadata"] = text_map(schema.metadata)
-    return answer
+        result["metadata"] = text_map(schema.metadata)
+    return result
 
 
-def field_to_json(field: pa.Field) -> Json:
-    """Return a field as the protocol's JSON."""
-    answer: Json = {"name": field.name, "nullable": field.nullable, "type": type_to_json(field.type)}
+def field_to_json(field: AnyField) -> FieldJson:
+    """Return a field as JSON of the specification."""
+    result: FieldJson = {"name": field.name, "nullable": field.nullable, "type": type_to_json(field.type)}
     metadata = text_map(field.metadata)
     if isinstance(field.type, pa.BaseExtensionType):
         metadata = {**_extension_metadata(field.type), **metadata}
     if metadata:
-        answer["metadata"] = metadata
-    return answer
+        result["metadata"] = metadata
+    return result
 
 
 def _extension_metadata(kind: pa.BaseExtensionType) -> dict[str, str]:
-    """Return what names an extension type; Arrow keeps the parameters of those that it knows to itself."""
-    named = {"ARROW:extension:name": kind.extension_name}
+    """Return the metadata of an extension type; Arrow does not expose it for the types it implements."""
+    metadata = {"ARROW:extension:name": kind.extension_name}
     if isinstance(kind, pa.FixedShapeTensorType):
         parameters = {"shape": kind.shape, "dim_names": kind.dim_names, "permutation": kind.permutation}
         given = {name: value for name, value in parameters.items() if value is not None}
-        named["ARROW:extension:metadata"] = json.dumps(given)
-    return named
+        metadata["ARROW:extension:metadata"] = json.dumps(given)
+    return metadata
 
 
-def type_to_json(kind: pa.DataType) -> Json:
-    """Return a type as the protocol's JSON."""
+def type_to_json(kind: pa.DataType) -> TypeJson:
+    """Return a type as JSON of the specification."""
     if isinstance(kind, pa.BaseExtensionType):
         return type_to_json(kind.storage_type)
     if kind in _PLAIN:
@@ -91,12 +117,12 @@ def type_to_json(kind: pa.DataType) -> Json:
     return nested if nested is not None else {"type": _parametric_name(kind)}
 
 
-def type_from_json(given: Any) -> pa.DataType:
-    """Return the type that JSON names, in Lance's words or in Arrow's."""
+def type_from_json(given: object) -> pa.DataType:
+    """Return the type of a JSON value, by Lance's name or by Arrow's."""
     if isinstance(given, str):
         given = {"type": given}
     if not isinstance(given, dict) or not isinstance(given.get("type"), str):
-        raise InvalidInputError("A data type must be an object with a 'type'.")
+        raise InvalidInputError("A data type must be a string or an object with a 'type'.")
     name = given["type"]
     if name.lower() in _BY_NAME:
         return _BY_NAME[name.lower()]
@@ -104,11 +130,11 @@ def type_from_json(given: Any) -> pa.DataType:
         nested = _nested_from_json(name, given)
         return nested if nested is not None else _parametric_type(name)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
-        raise InvalidInputError(f"The data type {name!r} is not known or not complete.") from None
+        raise InvalidInputError(f"The data type {name!r} is unknown or incomplete.") from None
 
 
-def field_from_json(given: Any) -> pa.Field:
-    """Return the field that JSON describes."""
+def field_from_json(given: object) -> AnyField:
+    """Return the field of a JSON value."""
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise InvalidInputError("A field must be an object with a name and a type.")
     return pa.field(
@@ -116,7 +142,7 @@ def field_from_json(given: Any) -> pa.Field:
     )
 
 
-def _nested_from_json(name: str, given: Json) -> pa.DataType | None:
+def _nested_from_json(name: str, given: dict[str, Any]) -> pa.DataType | None:
     kind, _, rest = name.lower().partition(":")
     if kind == "struct":
         return pa.struct([field_from_json(field) for field in given["fields"]])
@@ -131,34 +157,35 @@ def _nested_from_json(name: str, given: Json) -> pa.DataType | None:
         return pa.large_list(field_from_json(given["fields"][0]))
     if kind == "map":
         key, item = (field_from_json(field) for field in given["fields"])
-        return pa.map_(key, item)
+        return pa.map_(cast("pa.DataType", key), cast("pa.DataType", item))  # the stubs know no fields here
     if kind == "fixed_size_binary":
         return pa.binary(int(rest or given["length"]))
     return None
 
 
 def _parametric_type(name: str) -> pa.DataType:
-    kind, *parts = name.split(":")
+    kind, *texts = name.split(":")
+    parts: list[Any] = list(texts)  # pyarrow checks the units
     makers: dict[str, Callable[[], pa.DataType]] = {
         "timestamp": lambda: pa.timestamp(parts[0], None if ":".join(parts[1:]) in {"", "-"} else ":".join(parts[1:])),
         "time32": lambda: pa.time32(parts[0]),
         "time64": lambda: pa.time64(parts[0]),
         "duration": lambda: pa.duration(parts[0]),
         "decimal": lambda: (pa.decimal256 if parts[0] == "256" else pa.decimal128)(int(parts[1]), int(parts[2])),
-        "dict": lambda: pa.dictionary(type_from_json(parts[1]), type_from_json(parts[0]), parts[2] == "true"),
+        "dict": lambda: _dictionary(type_from_json(parts[1]), type_from_json(parts[0]), ordered=parts[2] == "true"),
     }
     return makers[kind.lower()]()
 
 
-def _nested_to_json(kind: pa.DataType) -> Json | None:
+def _dictionary(index: Any, values: Any, *, ordered: Any) -> pa.DataType:
+    return pa.dictionary(index, values, ordered)  # pyarrow checks that the index is an integer
+
+
+def _nested_to_json(kind: pa.DataType) -> TypeJson | None:
     if pa.types.is_struct(kind):
         return {"type": "struct", "fields": [field_to_json(kind.field(i)) for i in range(kind.num_fields)]}
     if pa.types.is_fixed_size_list(kind):
-        return {
-            "type": "fixed_size_list",
-            "fields": [field_to_json(kind.value_field)],
-            "length": kind.list_size,
-        }
+        return {"type": "fixed_size_list", "fields": [field_to_json(kind.value_field)], "length": kind.list_size}
     if pa.types.is_large_list(kind):
         return {"type": "large_list", "fields": [field_to_json(kind.value_field)]}
     if pa.types.is_list(kind):
@@ -188,5 +215,5 @@ def _parametric_name(kind: pa.DataType) -> str:
 
 
 def text_map(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Return the metadata of a field or a schema as text."""
+    """Return the metadata of a field or a schema as strings."""
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata or {}).items()}

@@ -1,9 +1,9 @@
-"""Arrow types, as far as Lance can store their values."""
+"""Arrow types: which ones Lance can store, and their conversion to those."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,40 +11,40 @@ from lance_namespace.errors import TableSchemaValidationError
 
 from pennon.tables.blobs import check_blob_field
 
-_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-#: Arrow hands types that are nested deeper than 64 levels to nobody.
-_DEEPEST = 60
+if TYPE_CHECKING:
+    from pennon.core.arrow_typing import AnyArray, AnyField
+
+_STRING_VIEWS: dict[pa.DataType, pa.DataType] = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+#: Arrow's C data interface supports 64 levels of nesting.
+_MAX_DEPTH = 60
 
 
-def holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    """Tell whether a type or a part of it is such a one."""
-    # Types that are defined in Python, as Lance's blobs are, may not be hashable.
-    return _holds(is_such, kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
-
-
-# Not remembered: a type of many fields takes megabytes, and every request may bring its own.
-def _holds(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+def contains_type(predicate: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Return whether a predicate is true for a type or a part of it."""
+    # Without a cache: a type with many fields takes megabytes, and every request may have a new one.
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     if pa.types.is_dictionary(kind):
-        return holds(is_such, kind.value_type)
-    return bool(is_such(kind)) or any(holds(is_such, part) for part in _parts(kind))
+        return contains_type(predicate, kind.value_type)
+    return bool(predicate(kind)) or any(contains_type(predicate, part) for part in _parts(kind))
 
 
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with what views are views of in their places: Lance cannot read those inside of other types."""
+def without_string_views(schema: pa.Schema) -> pa.Schema:
+    """Replace string_view and binary_view by string and binary: Lance cannot read nested views."""
     for index, field in enumerate(schema):
-        if holds(_is_view, field.type):
-            schema = schema.set(index, _viewed(field))
+        if contains_type(_is_string_view, field.type):
+            schema = schema.set(index, _without_views(field))
     return schema
 
 
-def text_bytes(values: Any) -> int:
+def string_view_bytes(values: Any) -> int:
     """Return how many bytes the texts of an array's views have together: many views may be of one text."""
     if isinstance(values, pa.ExtensionArray):
-        return text_bytes(values.storage)
+        return string_view_bytes(values.storage)
     if isinstance(values, pa.DictionaryArray):
-        return text_bytes(values.dictionary)
-    if not _is_view(values.type):
-        return sum(text_bytes(part) for part in _part_arrays(values))
+        return string_view_bytes(values.dictionary)
+    if not _is_string_view(values.type):
+        return sum(string_view_bytes(part) for part in _part_arrays(values))
     content = values.buffers()[1]
     if not len(values) or content is None:
         return 0
@@ -54,22 +54,22 @@ def text_bytes(values: Any) -> int:
     return int(lengths.sum(dtype=np.int64))
 
 
-def check_type(field: pa.Field) -> None:
-    """Refuse a column that Lance could not write, or write but not read again."""
-    if _depth(field.type) > _DEEPEST:
-        raise TableSchemaValidationError(f"The type of {field.name!r} is nested more than {_DEEPEST} levels deep.")
-    if _is_beyond_lance(field.type, listed=False):
+def check_type(field: AnyField) -> None:
+    """Reject a column that Lance cannot write, or cannot read back."""
+    if _depth(field.type) > _MAX_DEPTH:
+        raise TableSchemaValidationError(f"The type of {field.name!r} is nested more than {_MAX_DEPTH} levels deep.")
+    if _has_unsupported_list(field.type, in_list=False):
         raise TableSchemaValidationError(
-            f"The type of {field.name!r} has a fixed-size list of values that Lance cannot store in one: {field.type}."
+            f"The type of {field.name!r} has a fixed-size list with values that Lance cannot store there: {field.type}."
         )
     check_blob_field(field)
 
 
 def _parts(kind: pa.DataType) -> list[pa.DataType]:
-    return [kind.field(index).type for index in range(kind.num_fields)]
+    return [cast("pa.StructType", kind).field(index).type for index in range(kind.num_fields)]
 
 
-def _part_arrays(values: Any) -> Iterator[Any]:
+def _part_arrays(values: Any) -> Iterator[AnyArray]:
     if pa.types.is_struct(values.type):
         yield from (values.field(index) for index in range(values.type.num_fields))
     elif pa.types.is_map(values.type):
@@ -78,8 +78,8 @@ def _part_arrays(values: Any) -> Iterator[Any]:
         yield values.values
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return kind in _VIEWS
+def _is_string_view(kind: pa.DataType) -> bool:
+    return kind in _STRING_VIEWS
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -95,35 +95,41 @@ def _depth(kind: pa.DataType) -> int:
     return 1 + max(map(_depth, _parts(kind)), default=0)
 
 
-def _is_beyond_lance(kind: pa.DataType, *, listed: bool) -> bool:
-    """Tell whether a type has a fixed-size list in it that Lance panics at, when it writes or reads its values."""
+def _has_unsupported_list(kind: pa.DataType, *, in_list: bool) -> bool:
+    """Return whether a type contains a fixed-size list that makes Lance panic when it writes or reads values."""
     parts = _parts(kind)
     if pa.types.is_fixed_size_list(kind):
         (value,) = parts
-        if _is_text(value) or holds(_is_list, value) or (listed and holds(pa.types.is_struct, value)):
+        if _is_text(value) or contains_type(_is_list, value) or (in_list and contains_type(pa.types.is_struct, value)):
             return True
-    return any(_is_beyond_lance(part, listed=listed or _is_list(kind)) for part in parts)
+    return any(_has_unsupported_list(part, in_list=in_list or _is_list(kind)) for part in parts)
 
 
-def _viewed(field: pa.Field) -> pa.Field:
-    return field.with_type(_viewed_type(field.type))
+def _without_views(field: AnyField) -> AnyField:
+    return field.with_type(_type_without_views(field.type))
 
 
-def _viewed_type(kind: pa.DataType) -> pa.DataType:
-    if not holds(_is_view, kind):
+def _type_without_views(kind: pa.DataType) -> pa.DataType:
+    if not contains_type(_is_string_view, kind):
         return kind
     if isinstance(kind, pa.BaseExtensionType):
-        raise TableSchemaValidationError(f"Values of {kind.extension_name} cannot be stored as views.")
-    if kind in _VIEWS:
-        return _VIEWS[kind]
+        raise TableSchemaValidationError(
+            f"Values of the extension type {kind.extension_name} cannot be stored as string views; store them as "
+            "strings or binaries."
+        )
+    if kind in _STRING_VIEWS:
+        return _STRING_VIEWS[kind]
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _viewed_type(kind.value_type), kind.ordered)
+        values: Any = _type_without_views(kind.value_type)
+        return pa.dictionary(kind.index_type, values, kind.ordered)
     if pa.types.is_struct(kind):
-        return pa.struct([_viewed(part) for part in kind])
+        return pa.struct([_without_views(part) for part in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_viewed(kind.key_field), _viewed(kind.item_field), kind.keys_sorted)
+        key, item = cast("list[pa.DataType]", [_without_views(kind.key_field), _without_views(kind.item_field)])
+        return pa.map_(key, item, kind.keys_sorted)  # the stubs know no fields here
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_viewed(kind.value_field), kind.list_size)
+        fixed: pa.DataType = pa.list_(_without_views(kind.value_field), kind.list_size)
+        return fixed
     if pa.types.is_large_list(kind):
-        return pa.large_list(_viewed(kind.value_field))
-    return pa.list_(_viewed(kind.value_field)) if pa.types.is_list(kind) else kind
+        return pa.large_list(_without_views(kind.value_field))
+    return pa.list_(_without_views(kind.value_field)) if pa.types.is_list(kind) else kind

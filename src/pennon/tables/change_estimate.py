@@ -1,15 +1,18 @@
-"""How much of a table changed between two versions, as far as their manifests tell: no row is read for it."""
+"""An estimate of the rows that changed between two versions, from their manifests alone."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
 
 
-def rows_touched(old: Any, new: Any) -> int:
-    """Return about how many rows were written or deleted: those of new, rewritten and removed fragments, and deletions.
+def estimate_changed_rows(old: LanceDataset, new: LanceDataset) -> int:
+    """Estimate the rows written or deleted: rows of new, rewritten and removed fragments, and new deletions.
 
-    An updated row counts where it was deleted and where it was written. Compaction counts, too: that its rows are the
-    same is for others to find out.
+    An updated row counts twice, as deleted and as written. Compacted rows count although they did not change.
     """
     before, after = _fragments(old), _fragments(new)
     written = sum(_rows(after[number]) for number in after.keys() - before.keys())
@@ -18,15 +21,15 @@ def rows_touched(old: Any, new: Any) -> int:
     return max(written, removed) + sum(_difference(before[number], after[number]) for number in kept)
 
 
-def _fragments(dataset: Any) -> dict[int, Any]:
+def _fragments(dataset: LanceDataset) -> dict[int, FragmentMetadata]:
     return {fragment.fragment_id: fragment.metadata for fragment in dataset.get_fragments()}
 
 
-def _difference(before: Any, after: Any) -> int:
+def _difference(before: FragmentMetadata, after: FragmentMetadata) -> int:
     if [file.path for file in before.files] != [file.path for file in after.files]:
-        return int(after.physical_rows)
-    return abs(int(after.num_deletions) - int(before.num_deletions))
+        return after.physical_rows
+    return abs(after.num_deletions - before.num_deletions)
 
 
-def _rows(fragment: Any) -> int:
-    return int(fragment.physical_rows) - int(fragment.num_deletions)
+def _rows(fragment: FragmentMetadata) -> int:
+    return fragment.physical_rows - fragment.num_deletions

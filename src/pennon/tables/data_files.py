@@ -1,16 +1,17 @@
-"""Writing rows into data files of a table, each of so many rows at most; nobody sees them before they are committed."""
+"""Writing rows into data files of a table, with a maximum of rows each; they are invisible until they are committed."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pennon.storage.root import open_file_io
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from lance.file import LanceFileWriter
 
 _FILE_ROWS = 1024 * 1024
 _FILE_BYTES = 1024 * 1024 * 1024
@@ -18,25 +19,25 @@ _FILE_BYTES = 1024 * 1024 * 1024
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file of rows."""
+    """A finished data file."""
 
     name: str
     rows: int
     size: int
 
 
-class FileNotes(Protocol):
-    """Sees the rows of a file, and says in its metadata what is worth knowing of them."""
+class FileMetadataSource(Protocol):
+    """Computes metadata of a file from its rows."""
 
-    def see(self, rows: pa.RecordBatch) -> None:
-        """Look at the next rows."""
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add the next rows of the file."""
 
-    def take(self) -> dict[str, str]:
-        """Return what there is to say of the rows since the last call."""
+    def finish(self) -> dict[str, str]:
+        """Return the metadata of the rows since the last call."""
 
 
 class DataFileWriter:
-    """Writes batches into files whose names begin with a mark, by which they are found again."""
+    """Writes batches into files whose names have a common prefix, by which they are found again."""
 
     def __init__(
         self,
@@ -44,60 +45,59 @@ class DataFileWriter:
         options: dict[str, str],
         schema: pa.Schema,
         version: str,
-        mark: str,
-        most_rows: int | None,
-        finished: Callable[[WrittenFile], None],
-        notes: FileNotes | None = None,
+        prefix: str,
+        max_rows: int | None,
+        on_finished: Callable[[WrittenFile], None],
+        metadata_source: FileMetadataSource | None = None,
     ) -> None:
         self._home = home
         self._options = options
         self._schema = schema
         self._version = version
-        self._mark = mark
-        self._most_rows = most_rows or _FILE_ROWS
-        self._finished = finished
-        self._notes = notes
-        self._writer: Any = None
+        self._prefix = prefix
+        self._max_rows = max_rows or _FILE_ROWS
+        self._on_finished = on_finished
+        self._metadata_source = metadata_source
+        self._writer: LanceFileWriter | None = None
         self._rows = self._bytes = 0
         self._names: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows of the schema; a file is finished when it has rows or bytes enough."""
+        """Write rows of the schema; a full file is closed."""
         while batch.num_rows:
-            if self._writer is None:
-                self._open()
-            piece = batch.slice(0, self._most_rows - self._rows)
-            self._writer.write_batch(piece)
-            if self._notes is not None:
-                self._notes.see(piece)
-            self._rows += piece.num_rows
-            self._bytes += piece.nbytes
-            if self._rows >= self._most_rows or self._bytes >= _FILE_BYTES:
+            writer = self._writer = self._writer or self._open()
+            part = batch.slice(0, self._max_rows - self._rows)
+            writer.write_batch(part)
+            if self._metadata_source is not None:
+                self._metadata_source.add(part)
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
+            if self._rows >= self._max_rows or self._bytes >= _FILE_BYTES:
                 self.close()
-            batch = batch.slice(piece.num_rows)
+            batch = batch.slice(part.num_rows)
 
     def close(self) -> None:
-        """Finish the file that is being written, if any."""
+        """Close the current file, if any."""
         if self._writer is None:
             return
         writer, self._writer = self._writer, None
-        for key, value in (self._notes.take() if self._notes is not None else {}).items():
-            writer.add_schema_metadata(key, value)
+        if self._metadata_source is not None:
+            for key, value in self._metadata_source.finish().items():
+                writer.add_schema_metadata(key, value)
         writer.close()
-        self._finished(WrittenFile(self._names[-1], self._rows, writer.size_bytes))
+        self._on_finished(WrittenFile(self._names[-1], self._rows, writer.size_bytes or 0))
 
     def abort(self) -> None:
-        """Remove what was written."""
-        self._writer = None  # a file that is not closed never gets its name
+        """Remove the files written so far."""
+        self._writer = None  # an unclosed file never gets its name
         folder = open_file_io(self._home, self._options)
         for name in self._names:
             folder.remove(f"data/{name}")
 
-    def _open(self) -> None:
+    def _open(self) -> LanceFileWriter:
         from lance.file import LanceFileWriter
 
-        self._names.append(f"{self._mark}-{uuid.uuid4().hex}.lance")
-        options: dict[str, Any] = {"storage_options": self._options} if self._options else {}
-        path = f"{self._home}/data/{self._names[-1]}"
-        self._writer = LanceFileWriter(path, self._schema, version=self._version, **options)
+        self._names.append(f"{self._prefix}-{uuid.uuid4().hex}.lance")
         self._rows = self._bytes = 0
+        path = f"{self._home}/data/{self._names[-1]}"
+        return LanceFileWriter(path, self._schema, version=self._version, storage_options=self._options or None)

@@ -1,19 +1,22 @@
-"""Open datasets: one shared session with bounded caches, and handles of versions that cannot change."""
+"""Open datasets: one shared session with bounded caches, and cached handles of immutable versions."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import lance
 from cachetools import LRUCache
+from lance import LanceDataset
 from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 
 from pennon.commits.committer import TableCommitter
 from pennon.core.identifiers import format_identifier
-from pennon.tables.query.first_rows import Head
+from pennon.tables.query.first_rows import FirstRowsCache
+from pennon.tables.query.row_sizes import RowSizes, measure_rows
+from pennon.tables.snapshots import new_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
     from pennon.storage.root import StorageRoot
 
 
-#: Tables whose next write starts where the last one ended. Each names all fragments: not too many of them.
-_MOST_WRITING = 64
+#: Datasets that the next write of a table reuses. Each lists all fragments, so only a few are kept.
+_MAX_WRITERS = 64
 
 _Key = tuple[str, str, int]
 
@@ -38,44 +41,52 @@ def _key(table: Table, version: Version) -> _Key:
 
 
 def _content(version: Version) -> str | None:
-    """Return what a version's content is known by: a branch may be made anew, or a table by others than Pennon."""
+    """Return the identity of a version's content: a recreated branch or table can have the same version number."""
     return version.digest or version.e_tag
 
 
 class Handle:
-    """A version that is open for reading: what it shows never changes.
+    """An open, immutable version.
 
-    Threads share the handle, but never its dataset: methods such as ``read_transaction`` borrow a dataset of pylance
-    mutably, and whoever uses it at that moment gets "Already mutably borrowed".
+    Threads share the handle, but never its dataset: methods such as ``read_transaction`` borrow a pylance dataset
+    mutably, and concurrent calls then fail with "Already mutably borrowed".
     """
 
-    def __init__(self, content: str | None, dataset: Any) -> None:
-        #: What the version's content is known by.
+    def __init__(self, content: str | None, dataset: LanceDataset) -> None:
+        #: The identity of the version's content.
         self.content = content
         self.version: int = dataset.version
-        #: Its first rows, once somebody asked for them.
-        self.known_head: Head | None = None
+        #: The first rows, once a query has read them.
+        self.cached_first_rows: FirstRowsCache | None = None
+        self._row_sizes: RowSizes | None = None
         self._dataset = dataset
 
     @property
-    def dataset(self) -> Any:
-        """A dataset for the caller alone; a copy that shares all it has read costs 2 µs, whatever the table's size."""
+    def dataset(self) -> LanceDataset:
+        """A dataset for the caller alone; the copy shares all caches and costs 2 µs, whatever the table's size."""
         return copy(self._dataset)
 
     @property
-    def head(self) -> Head:
+    def row_sizes(self) -> RowSizes:
+        """The sizes of the version's rows; a column takes about a millisecond to measure, once."""
+        if self._row_sizes is None:
+            self._row_sizes = measure_rows(self.dataset)
+        return self._row_sizes
+
+    @property
+    def first_rows(self) -> FirstRowsCache:
         """The first rows of the version."""
-        if self.known_head is None:
-            self.known_head = Head(self.dataset)
-        return self.known_head
+        if self.cached_first_rows is None:
+            self.cached_first_rows = FirstRowsCache(self.dataset)
+        return self.cached_first_rows
 
 
-class _Kept(NamedTuple):
-    """A dataset that went on to the version it committed."""
+class _Writer(NamedTuple):
+    """A dataset at the version that it last committed."""
 
-    dataset: Any
+    dataset: LanceDataset
     committer: TableCommitter
-    at: Version
+    version: Version
 
 
 class Datasets:
@@ -94,107 +105,114 @@ class Datasets:
         self._storage_root = storage_root
         self._history = history
         self._authority = authority
-        self.session = lance.Session(
-            index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes
-        )
+        self.session = new_session(index_cache_bytes=index_cache_bytes, metadata_cache_bytes=metadata_cache_bytes)
         self._lock = Lock()
         self._handles: LRUCache[_Key, Handle] = LRUCache(handles)
-        self._writing: LRUCache[tuple[str, str], _Kept] = LRUCache(_MOST_WRITING)
+        self._writers: LRUCache[tuple[str, str], _Writer] = LRUCache(_MAX_WRITERS)
 
-    def at(self, table: Table, branch: str, version: int | None) -> Any:
-        """Return a dataset of the caller's own at a version, by default the newest; reads through it never move."""
+    def at(self, table: Table, branch: str, version: int | None) -> LanceDataset:
+        """Return a dataset for the caller alone, pinned to a version, by default the newest."""
         return self.open(table, branch, version).dataset
 
     def open(self, table: Table, branch: str, version: int | None) -> Handle:
         """Return the handle of a version, by default the newest."""
         found = self._find(table, branch, version)
-        handle = self._opened(table, found)
+        handle = self._cached(table, found)
         if handle is None:
-            found, dataset = self._open_whole(table, found, asked=version)
+            found, dataset = self._open_repaired(table, found, requested=version)
             handle = Handle(_content(found), self._authority.confinement.check_opened(table, dataset))
             with self._lock:
                 self._handles[_key(table, found)] = handle
         return handle
 
-    def reopen(self, table: Table, branch: str, version: int | None) -> Any:
-        """Return a dataset as storage has it now: for what makes Lance read the manifest from there once more."""
-        _, dataset = self._open_whole(table, self._find(table, branch, version), asked=version)
-        return self._authority.confinement.check_opened(table, dataset)
+    def reopen(self, table: Table, branch: str, version: int | None) -> LanceDataset:
+        """Open a version from storage, bypassing the cache: for calls that make Lance read the manifest again."""
+        _, dataset = self._open_repaired(table, self._find(table, branch, version), requested=version)
+        checked: LanceDataset = self._authority.confinement.check_opened(table, dataset)
+        return checked
 
-    def _open_whole(self, table: Table, found: Version, *, asked: int | None) -> tuple[Version, Any]:
-        """Open a version; one whose manifest is damaged is recovered first, or the one before it opened instead."""
+    def _open_repaired(self, table: Table, found: Version, *, requested: int | None) -> tuple[Version, LanceDataset]:
+        """Open a version; if its manifest is damaged, repair it first or open the version before it."""
         try:
             return found, self._open(table, found.branch, found.version)
         except Exception:
             if not self._history.repair(table, found):
                 raise
-        found = self._find(table, found.branch, asked)
+        found = self._find(table, found.branch, requested)
         return found, self._open(table, found.branch, found.version)
 
-    def opened(self, table: Table, branch: str, version: int | None) -> Handle | None:
-        """Return the handle of a version if it is open already."""
-        return self._opened(table, self._find(table, branch, version))
+    def find_open(self, table: Table, branch: str, version: int | None) -> Handle | None:
+        """Return the handle of a version if it is already open."""
+        return self._cached(table, self._find(table, branch, version))
 
     def manifest_tag(self, table: Table, branch: str, version: int | None) -> str | None:
-        """Return what tells the manifest of a version, by default the newest, from another one of the same number."""
+        """Return the identity of a version's manifest, by default of the newest: a version number can be reused."""
         return _content(self._find(table, branch, version))
 
     def column_writes(self, table: Table, branch: str, since: int, until: int) -> list[ColumnWrite]:
-        """Return what the versions of a branch after one and up to another wrote in place, oldest first."""
+        """Return the columns that versions after ``since`` and up to ``until`` wrote in place, oldest first."""
         return self._history.column_writes(table, branch, since, until)
 
     def _find(self, table: Table, branch: str, version: int | None) -> Version:
         return self._history.find(table, branch, version) if version is not None else self.newest(table, branch)
 
-    def _opened(self, table: Table, found: Version) -> Handle | None:
+    def _cached(self, table: Table, found: Version) -> Handle | None:
         with self._lock:
             handle = self._handles.get(_key(table, found))
         return handle if handle is not None and handle.content == _content(found) else None
 
-    def keep(self, table: Table, committed: Version, dataset: Any) -> None:
-        """Keep the handle of a version that was just committed: the next reader or writer will want it.
+    def cache_committed(self, table: Table, committed: Version, dataset: LanceDataset) -> None:
+        """Cache the handle of a new version for the next reader or writer.
 
-        It takes the place of the one before it: each names all fragments, so that many of them are a lot of memory.
+        It replaces the handle of the previous version: each lists all fragments, so many handles take much memory.
         """
         with self._lock:
             self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)
             self._handles[_key(table, committed)] = Handle(_content(committed), copy(dataset))
 
     def newest(self, table: Table, branch: str) -> Version:
-        """Return the newest version of a branch; raises the error that names what is missing."""
+        """Return the newest version of a branch; raises ``TableNotFoundError`` if the table has no data yet."""
         newest = self._history.latest(table, branch)
         if newest is None:
             name = format_identifier(table.identifier)
-            raise TableNotFoundError(f"Table {name!r} is declared, but has no data yet.")
+            raise TableNotFoundError(f"Table {name!r} is declared but has no data yet.")
         return newest
 
-    def for_writing(self, table: Table, branch: str, note: Callable[[Connection], str]) -> tuple[Any, TableCommitter]:
-        """Return the newest dataset of a branch and the committer its commits go through; raises what is missing."""
+    def open_for_writing(
+        self, table: Table, branch: str, on_commit: Callable[[Connection], str]
+    ) -> tuple[LanceDataset, TableCommitter]:
+        """Return the newest dataset of a branch and the committer of its commits."""
         newest = self.newest(table, branch)
         try:
-            return self._for_writing(table, branch, newest, note)
+            return self._open_for_writing(table, branch, newest, on_commit)
         except Exception:
             if not self._history.repair(table, newest):
                 raise
-        return self._for_writing(table, branch, self.newest(table, branch), note)
+        return self._open_for_writing(table, branch, self.newest(table, branch), on_commit)
 
-    def _for_writing(
-        self, table: Table, branch: str, newest: Version, note: Callable[[Connection], str]
-    ) -> tuple[Any, TableCommitter]:
+    def _open_for_writing(
+        self, table: Table, branch: str, newest: Version, on_commit: Callable[[Connection], str]
+    ) -> tuple[LanceDataset, TableCommitter]:
         with self._lock:
-            # Taken out: no two writes share a committer, and one that fails does not come back.
-            kept = self._writing.pop((table.id, branch), None)
-        if kept is not None and kept.at.digest == newest.digest and kept.committer.table.location == table.location:
-            kept.committer.begin(table, note)
-            return kept.dataset, kept.committer
-        committer = self.committer(table, note)
+            # Removed from the cache: no two writes share a committer, and a failed write does not return it.
+            writer = self._writers.pop((table.id, branch), None)
+        if (
+            writer is not None
+            and writer.version.digest == newest.digest
+            and writer.committer.table.location == table.location
+        ):
+            writer.committer.begin(table, on_commit)
+            return writer.dataset, writer.committer
+        committer = self.committer(table, on_commit)
         try:
-            opened = self._open_newest(table, branch, committer)
-        except ValueError as error:
-            raise _unreadable(table, newest.version) from error
-        return self._authority.confinement.check_opened(table, opened), committer
+            dataset = self._open_newest(table, branch, committer)
+        except BaseException as error:
+            if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+                raise _unreadable(table, newest.version) from error
+            raise
+        return self._authority.confinement.check_opened(table, dataset), committer
 
-    def _open_newest(self, table: Table, branch: str, committer: TableCommitter) -> Any:
+    def _open_newest(self, table: Table, branch: str, committer: TableCommitter) -> LanceDataset:
         self._storage_root.check_links(table.location)
         if table.managed:
             dataset = lance.dataset(namespace_client=committer, table_id=list(table.identifier), session=self.session)
@@ -204,20 +222,24 @@ class Datasets:
             )
         return dataset.checkout_version((branch, None)) if branch else dataset
 
-    def keep_for_writing(self, branch: str, dataset: Any, committer: TableCommitter) -> None:
-        """Keep the dataset of a branch after a write that succeeded: the next one starts where it has got to."""
-        at = committer.committed
-        # What was committed may be another branch that was made from this one, under the same number.
-        if at is not None and committer.table.managed and (at.branch, at.version) == (branch, dataset.version):
+    def return_writer(self, branch: str, dataset: LanceDataset, committer: TableCommitter) -> None:
+        """Keep the dataset of a branch after a successful write, for the next write to start from."""
+        committed = committer.committed
+        # The commit may have created another branch from this one, with the same version number.
+        if (
+            committed is not None
+            and committer.table.managed
+            and (committed.branch, committed.version) == (branch, dataset.version)
+        ):
             with self._lock:
-                self._writing[at.table_id, branch] = _Kept(dataset, committer, at)
+                self._writers[committed.table_id, branch] = _Writer(dataset, committer, committed)
 
-    def committer(self, table: Table, note: Callable[[Connection], str]) -> TableCommitter:
+    def committer(self, table: Table, on_commit: Callable[[Connection], str]) -> TableCommitter:
         """Return a committer for one incarnation of a table."""
         folder = self._storage_root.folder(table.location)
-        return TableCommitter(table, folder, self._storage_root.options, self._history, self._authority, note)
+        return TableCommitter(table, folder, self._storage_root.options, self._history, self._authority, on_commit)
 
-    def _open(self, table: Table, branch: str, version: int) -> Any:
+    def _open(self, table: Table, branch: str, version: int) -> LanceDataset:
         self._storage_root.check_links(table.location)
         options = self._storage_root.options or None
         try:
@@ -225,8 +247,10 @@ class Datasets:
                 main = lance.dataset(table.location, storage_options=options, session=self.session)
                 return main.checkout_version((branch, version))
             return lance.dataset(table.location, version=version, storage_options=options, session=self.session)
-        except ValueError as error:
-            raise _unreadable(table, version) from error
+        except BaseException as error:
+            if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+                raise _unreadable(table, version) from error
+            raise
 
 
 def _unreadable(table: Table, version: int) -> TableVersionNotFoundError:

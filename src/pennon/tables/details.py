@@ -1,31 +1,32 @@
-"""What only the dataset itself can tell of a version: schema, metadata, statistics."""
+"""Details of a version that only its dataset has: schema, metadata, statistics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
+    from pennon.tables.arrow_json import SchemaJson
     from pennon.tables.datasets import Datasets
 
 
 @dataclass(frozen=True)
 class Details:
-    """The schema (as JSON), the metadata of table and schema, and basic statistics of one version."""
+    """The schema, the metadata of table and schema, and basic statistics of one version."""
 
-    schema: dict[str, Any]
+    schema: SchemaJson
     metadata: dict[str, str]
     num_fragments: int
     num_deleted_rows: int
 
 
 class DetailReader:
-    """Reads details once per version: what a version holds never changes."""
+    """Reads details once for each version, which is immutable."""
 
     def __init__(self, datasets: Datasets, entries: int) -> None:
         self._datasets = datasets
@@ -34,7 +35,7 @@ class DetailReader:
 
     def read(self, table: Table, version: Version) -> Details:
         """Return the details of a version."""
-        # Others may drop a table that Pennon does not manage and make it again: the manifest's tag tells.
+        # Other programs may drop and recreate an unmanaged table: the manifest's tag differs then.
         key = (table.id, version.branch, version.version, version.e_tag)
         with self._lock:
             known = self._cache.get(key)

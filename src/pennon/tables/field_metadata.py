@@ -1,24 +1,27 @@
-"""The metadata of a field that declares it as a feature column, by the keys that clients know."""
+"""The metadata keys that declare a field as a feature column; clients use the same keys."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pennon.tables.arrow_json import SchemaJson
 
 COMPUTED_KEY = "computed_column.expression"
 COMPUTED_INPUTS_KEY = "computed_column.inputs"
 KIND_KEY = "computed_column.kind"
-#: All that declares a column as computed by an expression.
+#: The keys that declare a column as computed by an SQL expression.
 COMPUTED_KEYS = ("computed_column", KIND_KEY, COMPUTED_KEY, COMPUTED_INPUTS_KEY)
 IDENTITY_KEY = "pennon.column_id"
 INPUTS_KEY = "virtual_column.udf_inputs"
-#: The field of its function's result that a column takes, where the function fills several.
+#: The field of the function's result that goes into a column, if the function computes several columns.
 STRUCT_FIELD_KEY = "virtual_column.struct_field"
 
 
-def with_declarations(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema, as clients are given it, in which every column of an expression declares its kind.
+def with_declarations(schema: SchemaJson) -> SchemaJson:
+    """Add the kind to each computed column of a schema that lacks it.
 
-    Those that were added by an earlier release do not, and LanceDB's client would write nothing to their tables.
+    Columns of earlier releases lack it, and LanceDB's client refuses to write to their tables.
     """
     for field in schema["fields"]:
         metadata = field.get("metadata") or {}

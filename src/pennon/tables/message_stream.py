@@ -1,7 +1,7 @@
-"""The messages of an Arrow stream from a client: measured before Arrow decodes them, refused when they are too large.
+"""The messages of a client's Arrow stream: measured before Arrow decodes them, and rejected if they are too large.
 
-Arrow reads a stream through this file. Each message is taken in whole and checked first: the length of its metadata and
-of its body, what its buffers are once they are decompressed, and rows that are claimed without any bytes.
+Arrow reads a stream through this file. Each message is read completely and checked first: the length of its metadata
+and of its body, the decompressed size of its buffers, and rows that take no bytes.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from pennon.core.arrow_messages import (
     DICTIONARY_BATCH,
     MAX_METADATA_BYTES,
     SCHEMA,
+    ArrowMessageError,
     Batch,
     Message,
-    MessageError,
     read_message,
 )
 from pennon.core.memory_budget import MemoryBudget, Reservation
 
-#: A larger body of a message is reserved and read in steps: what a client only announces takes no memory from others.
+#: Large message bodies are reserved and read in steps: a size that a client only announces takes no memory.
 _STEP_BYTES = 16 * 1024 * 1024
-#: What a row counts that takes no bytes in its message, such as one of a null array: writers and readers hold some.
+#: The size of a row without bytes in its message, such as one of a null array: writers and readers need some memory.
 _ROW_BYTES = 8
-#: The rows that Lance evaluates SQL for at once.
+#: The number of rows that Lance evaluates SQL for at once.
 _READ_ROWS = 8192
 _CONTINUATION = b"\xff\xff\xff\xff"
 
 
 @dataclass(frozen=True)
 class ArrowLimits:
-    """What an Arrow stream may make the server hold; without values, there are no limits."""
+    """Limits on the memory of an Arrow stream; None means no limit."""
 
-    #: The largest batch in bytes, with the dictionaries it refers to: as it is sent, and once it is decoded.
+    #: The largest batch in bytes, with its dictionaries: as sent, and decoded.
     batch_bytes: int | None = None
-    #: The largest stream in bytes, once it is decoded.
+    #: The largest stream in bytes, decoded.
     stream_bytes: int | None = None
     #: The memory that all streams share.
     budget: MemoryBudget | None = None
 
 
 class Readable(Protocol):
-    """Bytes from front to back."""
+    """A source of bytes."""
 
     def read(self, size: int) -> bytes | memoryview:
         """Return up to ``size`` bytes, fewer only at the end."""
@@ -66,12 +66,12 @@ class MessageStream(io.RawIOBase):
         #: The decoded bytes of the last batch.
         self.batch_bytes = 0
         self.memory = Reservation(limits.budget)
-        #: Whether the bytes ended in the middle of a message, or without the mark of the stream's end.
+        #: Whether the bytes ended inside a message, or without an end-of-stream marker.
         self.fell_short = False
         self.ended = False
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes | memoryview:
@@ -79,28 +79,28 @@ class MessageStream(io.RawIOBase):
         if not self._parts and not self.ended:
             self._load()
         if self._parts and len(self._parts[0]) == size:
-            return self._parts.popleft()  # Arrow reads a message by the same parts
+            return self._parts.popleft()  # Arrow reads the same parts of a message
         return self._read_across(size)
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for what a batch becomes, beyond the bytes it was decoded to."""
+        """Reserve memory that a batch needs in addition to its decoded bytes."""
         limit = self._limits.batch_bytes
         if limit is not None and self.batch_bytes + size > limit:
-            _refuse_batch(self.batch_bytes + size, limit)
+            _reject_batch(self.batch_bytes + size, limit)
         self.memory.grow(size)
 
     def check_dictionary_value(self, size: int) -> None:
-        """Refuse a dictionary whose value would not fit into memory once a query writes it out for each row."""
+        """Reject a dictionary value that would not fit into memory if a query copied it for each row."""
         limit = self._limits.batch_bytes
         if limit is not None and size * _READ_ROWS > limit:
             raise InvalidInputError(
-                f"A dictionary of the Arrow stream has a value of {size} bytes; {limit // _READ_ROWS} are allowed: "
-                f"a query may write it out for {_READ_ROWS} rows at once (the server's max_batch_bytes). Send the "
-                "column without a dictionary."
+                f"A dictionary of the Arrow stream has a value of {size} bytes, more than {limit // _READ_ROWS}: a "
+                f"query may copy it for {_READ_ROWS} rows at once (the server's max_batch_bytes). Send the column "
+                "without a dictionary."
             )
 
     def forget_batches(self) -> None:
-        """Free the memory of the batches that were read; dictionaries are kept."""
+        """Release the memory of the batches that were read, but not of dictionaries."""
         self.memory.shrink(sum(self._dictionaries.values()))
 
     def _read_across(self, size: int) -> bytes:
@@ -117,7 +117,7 @@ class MessageStream(io.RawIOBase):
         return content
 
     def _load(self) -> None:
-        """Take in the next message, or the end of the stream."""
+        """Read the next message, or the end of the stream."""
         prefix = self._take(4)
         if prefix == _CONTINUATION:
             self._parts.append(prefix)
@@ -129,7 +129,7 @@ class MessageStream(io.RawIOBase):
             return
         if size > MAX_METADATA_BYTES:
             raise InvalidInputError(
-                f"A message of the Arrow stream has {size} bytes of metadata; {MAX_METADATA_BYTES} are allowed."
+                f"A message of the Arrow stream has {size} bytes of metadata, more than {MAX_METADATA_BYTES}."
             )
         metadata = self._take(size)
         self._parts.append(metadata)
@@ -144,7 +144,7 @@ class MessageStream(io.RawIOBase):
             body = self._read_body(message.body_bytes)
             if message.batch is not None and not self.ended:
                 self._admit(message, message.batch, body)
-        except MessageError as error:
+        except ArrowMessageError as error:
             raise InvalidInputError(f"The body is not a valid Arrow stream: {error}.") from error
         if message.body_bytes:
             self._parts.append(body)
@@ -152,7 +152,7 @@ class MessageStream(io.RawIOBase):
     def _read_body(self, size: int) -> bytes | memoryview:
         limit = self._limits.batch_bytes
         if limit is not None and size > limit:
-            _refuse_batch(size, limit)
+            _reject_batch(size, limit)
         parts = []
         for start in range(0, size, _STEP_BYTES):
             step = min(_STEP_BYTES, size - start)
@@ -163,7 +163,7 @@ class MessageStream(io.RawIOBase):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _admit(self, message: Message, batch: Batch, body: bytes | memoryview) -> None:
-        """Add up what a batch is once it is decoded, and refuse or reserve it."""
+        """Compute the decoded size of a batch, and reject the batch or reserve its memory."""
         is_dictionary = message.kind == DICTIONARY_BATCH
         size = sum(batch.decoded_sizes(body)) + _ROW_BYTES * self._weightless_rows(batch, is_dictionary=is_dictionary)
         if is_dictionary:
@@ -172,13 +172,13 @@ class MessageStream(io.RawIOBase):
         else:
             self.batch_bytes = size
         self._stream_bytes += size
-        whole = sum(self._dictionaries.values()) + (0 if is_dictionary else size)
-        if self._limits.batch_bytes is not None and whole > self._limits.batch_bytes:
-            _refuse_batch(whole, self._limits.batch_bytes)
+        total = sum(self._dictionaries.values()) + (0 if is_dictionary else size)
+        if self._limits.batch_bytes is not None and total > self._limits.batch_bytes:
+            _reject_batch(total, self._limits.batch_bytes)
         if self._limits.stream_bytes is not None and self._stream_bytes > self._limits.stream_bytes:
             raise InvalidInputError(
-                f"The Arrow stream has more than {self._limits.stream_bytes} bytes once it is decoded, which are "
-                "allowed (the server's max_upload_bytes)."
+                f"The Arrow stream has more than {self._limits.stream_bytes} decoded bytes (the server's "
+                "max_upload_bytes). Send the rows in several requests."
             )
         self.memory.grow(size if batch.compressed else max(size - len(body), 0))
 
@@ -186,7 +186,7 @@ class MessageStream(io.RawIOBase):
         if is_dictionary:
             return sum(batch.lengths)
         if self._weightless is None or len(self._weightless) != len(batch.lengths):
-            raise MessageError("a batch does not have the columns of its schema")
+            raise ArrowMessageError("a batch does not have the columns of its schema")
         claimed = sum(length for length, is_so in zip(batch.lengths, self._weightless, strict=True) if is_so)
         return claimed if batch.lengths else batch.rows
 
@@ -197,8 +197,8 @@ class MessageStream(io.RawIOBase):
         return content
 
 
-def _refuse_batch(size: int, limit: int) -> NoReturn:
+def _reject_batch(size: int, limit: int) -> NoReturn:
     raise InvalidInputError(
-        f"A batch of the Arrow stream has {size} bytes, with its dictionaries and once it is decoded; {limit} are "
-        "allowed (the server's max_batch_bytes). Send smaller batches."
+        f"A batch of the Arrow stream has {size} decoded bytes including its dictionaries, more than {limit} (the "
+        "server's max_batch_bytes). Send smaller batches."
     )

@@ -1,4 +1,4 @@
-"""Removing the files of dropped tables, also when the process that dropped them died."""
+"""Removal of the files of dropped tables, even if the process that dropped them has died."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pennon.tables")
 
 _LEASE_MILLIS = 60_000
-_PATIENCE_SECONDS = 30.0
+_WAIT_SECONDS = 30.0
 
 
 class Removal:
-    """Removes folders whose tables are gone from the catalog."""
+    """Removes the folders of dropped tables."""
 
     def __init__(self, database: Database, storage_root: StorageRoot, ownership: Ownership) -> None:
         self._database = database
@@ -35,39 +35,39 @@ class Removal:
         self._ownership = ownership
 
     def schedule(self, connection: Connection, table: Table) -> None:
-        """Remember, in the transaction that drops a table, that its files must go; they must be this catalog's."""
-        self._ownership.refuse_drop(table)
+        """Schedule the removal of a table's files, in the transaction that drops it; this catalog must own them."""
+        self._ownership.check_drop(table)
         garbage.add(connection, table.location, table.id, _LEASE_MILLIS)
         if self._storage_root.is_shown_by_root(table.location):
             dropped_locations.add(connection, table.location)
 
     def remove(self, tables: Iterable[tuple[str, str]]) -> None:
-        """Remove the files of tables, of each the location and the id, that were scheduled or claimed by this process.
+        """Remove the files of tables, given by location and id, that this process has scheduled or claimed.
 
-        What is being read, or cannot be removed, is left to whoever sweeps later: the tables are gone all the same.
+        Files that are being read or cannot be removed are left to a later sweep.
         """
         for location, table_id in tables:
-            if self._database.is_shared(_reading(table_id)):
+            if self._database.is_locked(_reading(table_id)):
                 self._database.write(partial(garbage.release, location=location))
                 continue
             try:
-                self._ownership.require_files(location)
+                self._ownership.check_removal(location)
                 unlink(self._storage_root, location)
                 self._storage_root.folder(location).remove_all()
-            except Exception:  # each kind of storage has errors of its own
-                logger.exception("the files of a dropped table at %s cannot be removed; that is tried again", location)
+            except Exception:  # each kind of storage has its own errors
+                logger.exception("cannot remove the files of a dropped table at %s; will try again", location)
             else:
-                self._database.write(partial(garbage.remove, location=location))
-                self._database.forget_locks(table_id, _reading(table_id), f"healing-{table_id}")
+                self._database.write(partial(garbage.delete, location=location))
+                self._database.delete_locks(table_id, _reading(table_id), f"recovery-{table_id}")
                 if self._storage_root.is_shown_by_root(location):
                     link_namesake(self._database, self._storage_root, location)
 
     def hold(self, table: Table) -> Callable[[], None]:
-        """Keep the files of a table while it is read, also when it is dropped; return what lets go of them."""
-        return self._database.share(_reading(table.id))
+        """Keep the files of a table while it is read, even if it is dropped; returns a function that releases them."""
+        return self._database.lock_shared(_reading(table.id))
 
     def sweep(self) -> int:
-        """Remove what processes that died have left, and return how many locations that were."""
+        """Remove files that dead processes have left; returns the number of locations."""
         if not self._ownership.may_write():
             return 0
         claimed = self._database.write(lambda connection: garbage.claim(connection, _LEASE_MILLIS))
@@ -76,15 +76,15 @@ class Removal:
 
     def wait_until_free(self, location: str) -> None:
         """Wait until no files of a dropped table are left at a location."""
-        if not self.becomes_free(location, _PATIENCE_SECONDS):
+        if not self.wait_for_removal(location, _WAIT_SECONDS):
             raise ServiceUnavailableError(
-                "A dropped table's files are still being removed there, or read; try again soon."
+                "The files of a dropped table at this location are still being removed or read; try again soon."
             )
 
-    def becomes_free(self, location: str, seconds: float) -> bool:
-        """Wait for the files of a dropped table to go from a location; false when they may be there even then."""
+    def wait_for_removal(self, location: str, seconds: float) -> bool:
+        """Wait for the removal of a dropped table's files from a location; returns False after a timeout."""
         deadline = time.monotonic() + seconds
-        while self._database.read(lambda connection: garbage.holds(connection, location)):
+        while self._database.read(lambda connection: garbage.contains(connection, location)):
             self.sweep()
             if time.monotonic() > deadline:
                 return False

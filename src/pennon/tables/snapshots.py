@@ -1,42 +1,46 @@
-"""A version of a table, as executors open it."""
+"""Snapshots: a version of a table that another process can open."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
-from pennon.commits.manifest import BadManifestError, parse_opened
+from pennon.commits.manifest import InvalidManifestError, parse_manifest_message
 from pennon.storage.layout import branch_folder
 
-#: Lance's own limits are gigabytes, and what it keeps of a file may be as large as the file.
-_CACHE_BYTES = 32 * 1024 * 1024
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+    from lance.lance import _Session as Session
+
+#: Lance's defaults are gigabytes, and a cached file can take as much memory as its size.
+SMALL_CACHE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a version of a table is, and what opens it."""
+    """The location of a version, and the options to open it."""
 
     location: str
     options: dict[str, str] = field(default_factory=dict, repr=False)
     branch: str = ""
     #: None means the newest.
     version: int | None = None
-    #: The base paths that the version had when it was planned; None where nobody planned.
+    #: The base paths that the version had when the work was planned; None allows any.
     bases: Sequence[str] | None = None
 
     @property
     def home(self) -> str:
-        """Where the branch keeps its files."""
+        """The folder of the branch's files."""
         return f"{self.location}/{branch_folder(self.branch)}".rstrip("/")
 
-    def open(self) -> Any:
+    def open(self) -> LanceDataset:
         """Open the version."""
         import lance
 
-        session = lance.Session(index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES)
-        options = self.options or None
+        session, options = new_session(), self.options or None
         if self.branch:
             main = lance.dataset(self.location, storage_options=options, session=session)
             return check_bases(main.checkout_version((self.branch, self.version)), self.bases)
@@ -47,12 +51,12 @@ class Snapshot:
 
             if "was not found" not in str(error):
                 raise
-            message = f"Version {self.version} of the table was cleaned up, or the table was dropped."
+            message = f"Version {self.version} of the table was not found: it was cleaned up, or the table was dropped."
             raise TableVersionNotFoundError(message) from error
         return check_bases(found, self.bases)
 
-    def schema(self, names: Sequence[str] | None = None) -> Any:
-        """Return the types in which columns are read: blobs are bytes then, and stored as something else."""
+    def schema(self, names: Sequence[str] | None = None) -> pa.Schema:
+        """Return the types of columns as they are read: blobs are read as bytes, but stored as descriptors."""
         from pennon.tables.blobs import schema_with_blobs
 
         dataset = self.open()
@@ -60,35 +64,44 @@ class Snapshot:
         return schema_with_blobs(dataset, columns)
 
     def to_option(self) -> str:
-        """Return it as an option of a data source."""
+        """Return the snapshot as an option of a Spark data source."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_option(cls, text: str) -> Self:
-        """Return the snapshot that an option holds."""
+        """Return the snapshot of an option."""
         return cls(**json.loads(text))
 
 
-def check_bases(dataset: Any, bases: Sequence[str] | None) -> Any:
-    """Return a dataset whose manifest names files of its table and of these base paths only; None allows any base.
+def new_session(
+    *, index_cache_bytes: int = SMALL_CACHE_BYTES, metadata_cache_bytes: int = SMALL_CACHE_BYTES
+) -> Session:
+    """Return a Lance session, by default with small caches."""
+    from lance.lance import _Session as Session  # lance.Session, which has no type
 
-    A process that opens a version by its number reads the manifest from storage, where it may have been replaced since
-    the server checked it.
+    return Session(index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=metadata_cache_bytes)
+
+
+def check_bases(dataset: LanceDataset, bases: Sequence[str] | None) -> LanceDataset:
+    """Return a dataset if its manifest refers only to files of its table and of these base paths; None allows any.
+
+    A process that opens a version by number reads the manifest from storage, where it may have been replaced since the
+    server checked it.
     """
     from lance_namespace.errors import InvalidInputError
 
     try:
-        manifest = parse_opened(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
-    except BadManifestError as error:
+        manifest = parse_manifest_message(dataset._ds.serialized_manifest())  # noqa: SLF001 (as Lance has loaded it)
+    except InvalidManifestError as error:
         raise InvalidInputError(f"Version {dataset.version} of the table cannot be read: {error}.") from None
     if bases is not None and not set(manifest.bases) <= set(bases):
         raise InvalidInputError(
-            f"Version {dataset.version} of the table cannot be read: its manifest was replaced on storage and names "
-            "files of another table. Read another version."
+            f"Version {dataset.version} of the table cannot be read: its manifest was replaced on storage and refers "
+            "to files of another table. Read another version."
         )
     return dataset
 
 
-def bases_of(dataset: Any) -> tuple[str, ...]:
-    """Return the base paths of a dataset: where files of it are that are not its own."""
+def bases_of(dataset: LanceDataset) -> tuple[str, ...]:
+    """Return the base paths of a dataset: the locations of files outside its own folder."""
     return tuple(base.path for base in dataset.base_paths().values())

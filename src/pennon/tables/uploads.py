@@ -1,7 +1,7 @@
-"""Uploads in parts: each part's files are written as it comes, and all are committed together at the end.
+"""Multipart uploads: the files of each part are written as it arrives, and all are committed together at the end.
 
-Whoever adds a part, completes an upload or gives it up takes turns with the others: no file is committed twice, and
-none that is removed.
+Adding a part, completing an upload and aborting it hold the table's lock: no file is committed twice or after its
+removal.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance_namespace.errors import InvalidInputError, TableNotFoundError, TableSchemaValidationError
 
-from pennon.catalog import StillReferencedError, tables, uploads
+from pennon.catalog import ForeignKeyError, tables, uploads
 from pennon.catalog.uploads import Part, Upload
 from pennon.core.identifiers import new_id
-from pennon.tables.writer import Parts
+from pennon.tables.writer import UploadCommit
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.tables.arrow_stream import ArrowSource
-    from pennon.tables.writer import Note, Writer, Written
+    from pennon.tables.writer import OnCommit, Writer, WriteResult
 
 
 class Uploads:
-    """Takes tables in by parts."""
+    """Multipart uploads to tables."""
 
     def __init__(self, database: Database, writer: Writer) -> None:
         self._database = database
@@ -42,11 +42,11 @@ class Uploads:
         return upload.id
 
     def branch_of(self, table: Table, upload_id: str) -> str:
-        """Return the branch that an upload is for."""
+        """Return the target branch of an upload."""
         return self._find(table, upload_id).branch
 
     def add(self, table: Table, upload_id: str, part_id: str, source: ArrowSource, *, overwrite: bool) -> int:
-        """Write the files of a part; the same part sent again replaces what it was before."""
+        """Write the files of a part; a part that is sent again replaces the earlier one."""
         upload = self._find(table, upload_id)
         fragments, version = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
         part = Part(
@@ -57,28 +57,28 @@ class Uploads:
             overwrite,
         )
         try:
-            with self._writer.turn(table):
+            with self._writer.lock(table):
                 before = self._database.write(lambda connection: uploads.put_part(connection, upload.id, part))
-        except StillReferencedError:
+        except ForeignKeyError:
             self._writer.remove_files(table, upload.branch, fragments)
             raise _gone() from None
         if before is not None:
             self._writer.remove_files(table, upload.branch, _fragments(before))
         return source.rows
 
-    def complete(self, table: Table, upload_id: str, note: Note) -> Written:
+    def complete(self, table: Table, upload_id: str, on_commit: OnCommit) -> WriteResult:
         """Commit all parts as one version."""
         upload = self._find(table, upload_id)
 
         def finish(connection: Connection) -> str:
             if not uploads.delete(connection, upload.id):
                 raise _gone()
-            return note(connection)
+            return on_commit(connection)
 
         return self._writer.commit_parts(table, upload.branch, lambda: self._plan(table, upload_id), finish)
 
-    def _plan(self, table: Table, upload_id: str) -> Parts:
-        """Return what all parts of an upload come to."""
+    def _plan(self, table: Table, upload_id: str) -> UploadCommit:
+        """Return the commit of all parts of an upload."""
         upload = self._find(table, upload_id)
         parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
         if not parts:
@@ -88,13 +88,13 @@ class Uploads:
         fragments = [fragment for part in parts for fragment in _fragments(part)]
         rows = sum(part.rows for part in parts)
         if parts[0].overwrite:
-            return Parts(lance.LanceOperation.Overwrite(_common_schema(parts), fragments), rows, None)
+            return UploadCommit(lance.LanceOperation.Overwrite(_common_schema(parts), fragments), rows, None)
         version = min(json.loads(part.fragments)["version"] for part in parts)
-        return Parts(lance.LanceOperation.Append(fragments), rows, version)
+        return UploadCommit(lance.LanceOperation.Append(fragments), rows, version)
 
     def abort(self, table: Table, upload_id: str) -> None:
-        """Give an upload up and remove its files."""
-        with self._writer.turn(table):
+        """Abort an upload and remove its files."""
+        with self._writer.lock(table):
             upload = self._find(table, upload_id)
             parts = self._database.read(lambda connection: uploads.parts(connection, upload.id))
             self._database.write(lambda connection: uploads.delete(connection, upload.id))
@@ -102,11 +102,11 @@ class Uploads:
                 self._writer.remove_files(table, upload.branch, _fragments(part))
 
     def sweep(self, millis: int) -> None:
-        """Give up uploads that were begun before a time and never finished."""
-        for upload in self._database.read(lambda connection: uploads.begun_before(connection, millis)):
+        """Abort uploads that began before a time and were never completed."""
+        for upload in self._database.read(lambda connection: uploads.created_before(connection, millis)):
             table = self._database.read(partial(tables.find_by_id, table_id=upload.table_id))
             if table is not None:
-                with suppress(TableNotFoundError):  # another process may give it up at the same time
+                with suppress(TableNotFoundError):  # another process may abort it at the same time
                     self.abort(table, upload.id)
 
     def _find(self, table: Table, upload_id: str) -> Upload:
@@ -117,11 +117,11 @@ class Uploads:
 
 
 def _gone() -> TableNotFoundError:
-    return TableNotFoundError("There is no such upload to this table; it may be complete already.")
+    return TableNotFoundError("The upload was not found for this table; it may already be complete or aborted.")
 
 
 def _common_schema(parts: list[Part]) -> pa.Schema:
-    """Return the schema that a table gets from parts which replace its rows: they must agree on it."""
+    """Return the schema of parts that replace a table's rows; all parts must have the same one."""
     schemas = [pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part.schema))) for part in parts]
     for part, schema in zip(parts, schemas, strict=True):
         if not schema.equals(schemas[0]):
@@ -129,5 +129,5 @@ def _common_schema(parts: list[Part]) -> pa.Schema:
     return schemas[0]
 
 
-def _fragments(part: Part) -> list[Any]:
+def _fragments(part: Part) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)["fragments"]]

@@ -1,44 +1,49 @@
-"""Upserts: what a request asks of one, and rows that can be read more than once."""
+"""Upserts: the options of a request, and a spool of rows that can be read more than once."""
 
 from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from pennon.tables.field_paths import find_field, split_path
 from pennon.tables.query.expressions import DEFAULT_LIMITS, SqlLimits, check_expression
+from pennon.tables.query.row_sizes import check_evaluated_columns
 
 if TYPE_CHECKING:
+    from io import BufferedRandom
+
+    from lance import LanceDataset
+    from lance.dataset import MergeInsertBuilder
     from lance_namespace import MergeInsertIntoTableRequest
 
     from pennon.tables.arrow_stream import ArrowSource
 
 
 class Spool:
-    """The rows of a source: a large one is put on disk first, because a merge must not wait for a slow client."""
+    """The rows of a source: a large one is spooled to disk first, because a merge must not wait for a slow client."""
 
     def __init__(self, source: ArrowSource) -> None:
         self._source = source
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
         self._rows: pa.Table | None = None
-        #: The columns that hold nulls.
+        #: The columns with nulls.
         self.with_nulls: set[str] = set()
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         if self._source.is_small:
             self._rows = self._source.table()
-            self._look_for_nulls(self._rows)
+            self._record_nulls(self._rows)
             return self
         self._file = self._open.enter_context(tempfile.TemporaryFile())
         with pa.ipc.new_stream(self._file, self._source.schema) as writer:
             for batch in self._source.reader():
-                self._look_for_nulls(batch)
+                self._record_nulls(batch)
                 writer.write_batch(batch)
         self._file.flush()
         return self
@@ -46,37 +51,39 @@ class Spool:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def read(self) -> Any:
-        """Return the rows from the first one on."""
-        if self._rows is not None:
+    def read(self) -> pa.Table | pa.RecordBatchReader:
+        """Return the rows from the start."""
+        if self._file is None:
+            assert self._rows is not None  # noqa: S101 (entered)
             return self._rows
         self._file.seek(0)
-        return pa.ipc.open_stream(self._file)
+        return pa.ipc.open_stream(cast("BufferedRandom", self._file))
 
-    def _look_for_nulls(self, rows: pa.Table | pa.RecordBatch) -> None:
-        columns = zip(rows.schema.names, rows.columns, strict=True)
-        self.with_nulls.update(name for name, column in columns if column.null_count)
+    def _record_nulls(self, rows: pa.Table | pa.RecordBatch) -> None:
+        names = rows.schema.names
+        self.with_nulls.update(name for index, name in enumerate(names) if rows.column(index).null_count)
 
 
 class Merge:
-    """What an upsert matches rows by, and does with them."""
+    """The key columns of an upsert, and what it does with matched and unmatched rows."""
 
     def __init__(
         self, request: MergeInsertIntoTableRequest, source: pa.Schema, limits: SqlLimits = DEFAULT_LIMITS
     ) -> None:
         given = request.on if isinstance(request.on, list) else [request.on] if request.on else []
         if not given:
-            raise InvalidInputError("'on' must name the columns that identify a row.")
+            raise InvalidInputError("'on' is missing: name the columns that identify a row.")
         self._request = request
         self._source = source
         self._keys = [_key(path, source) for path in given]
         self._update_condition = check_expression(request.when_matched_update_all_filt or "", limits)
         self._delete_condition = check_expression(request.when_not_matched_by_source_delete_filt or "", limits)
 
-    def builder(self, dataset: Any, spool: Spool, seconds: float | None) -> Any:
-        """Return what carries it out on a dataset, in some time at most."""
+    def builder(self, dataset: LanceDataset, spool: Spool, seconds: float | None) -> MergeInsertBuilder:
+        """Return the builder that runs the upsert on a dataset, with a timeout for retries."""
         for key in self._keys:
             find_field(dataset.schema, key)
+        check_evaluated_columns(dataset, " ".join([*self._keys, self._update_condition, self._delete_condition]))
         request = self._request
         builder = dataset.merge_insert(self._keys)
         if request.when_matched_update_all:
@@ -90,10 +97,10 @@ class Merge:
             builder.retry_timeout(timedelta(seconds=max(seconds, 0.001)))
         return builder
 
-    def _may_use_index(self, dataset: Any, spool: Spool) -> bool:
-        """Tell whether an index finds what a scan does.
+    def _may_use_index(self, dataset: LanceDataset, spool: Spool) -> bool:
+        """Return whether an index finds the same rows as a scan.
 
-        With one, Lance loses rows whose key is null, and knows in conditions only the columns that the source has.
+        With an index, Lance loses rows with a null key, and conditions can use only the columns of the source.
         """
         if spool.with_nulls.intersection(self._keys):
             return False
@@ -101,9 +108,9 @@ class Merge:
 
 
 def _key(path: str, source: pa.Schema) -> str:
-    """Return the column at a path; Lance matches rows by whole columns."""
+    """Return the key column at a path; Lance matches rows by top-level columns only."""
     segments = split_path(path)
     find_field(source, path)
     if len(segments) > 1:
-        raise InvalidInputError(f"Rows cannot be matched by {path!r}: it is inside of a column, and not one itself.")
+        raise InvalidInputError(f"Rows cannot be matched by {path!r}: a key must be a top-level column.")
     return segments[0]

@@ -1,1 +1,1 @@
-"""What a materialized view is: its definition, its lineage, and what changed in its sources."""
+"""Materialized views: definitions, lineage, and the planning of refreshes."""

@@ -1,15 +1,16 @@
-"""From what a request asks for to the definition of a view, with everything checked that can be before it runs."""
+"""Compilation of the query of a view into its definition, with all checks that are possible before it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
 
 from pennon.columns.declarations import function_reference
+from pennon.core.sql_names import quote_name
 from pennon.functions.envelope import COLUMN_KINDS, Envelope, read_envelope
 from pennon.tables.blobs import is_blob
 from pennon.tables.field_paths import find_field, plain_path, split_path
@@ -18,89 +19,91 @@ from pennon.tables.query.expressions import check_expression
 from pennon.views.model.definition import Column, Definition, FunctionColumn, Source
 from pennon.views.model.query import FunctionUse, StructuredQuery, TableUse
 from pennon.views.model.schemas import HIDDEN, hidden_names, stored_schema
-from pennon.views.sql.simple_select import changing_name, quote, tokenize, wide_name
+from pennon.views.sql.simple_select import find_multi_row_call, find_volatile_name, tokenize
 from pennon.views.sql.spark_sql import SparkQuery
-from pennon.views.sql.spark_types import unfit_for_spark
+from pennon.views.sql.spark_types import why_unsupported
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from pennon.catalog.tables import Table
+    from pennon.core.arrow_typing import AnyField
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A table that a view reads, found and opened."""
+class OpenedTable:
+    """A table that a view reads, opened at the version that the query selects."""
 
     use: TableUse
     table: Table
-    #: At the version the query asks for, else the newest.
-    dataset: Any
+    dataset: LanceDataset
+    #: The version that the query selects; none means the newest.
     version: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that ``*`` stands for."""
-        return shown_schema(self.table, self.dataset)
+        """The columns of ``*``."""
+        return visible_schema(self.table, self.dataset)
 
     def source(self, columns: Iterable[str], name: str | None = None) -> Source:
-        """Return the table as the source of a view that reads some of its columns, none of which holds blobs."""
+        """Return the table as a source of a view, and check that the columns it reads are not blobs."""
         columns = tuple(columns)
-        refuse_blobs(self.dataset.schema, columns)
+        check_no_blobs(self.dataset.schema, columns)
         return Source(name or str(self.use), self.table.id, self.table.identifier, columns, self.version)
 
 
-Open = Callable[[TableUse], Opened]
+Open = Callable[[TableUse], OpenedTable]
 
 
-def shown_schema(table: Table, dataset: Any) -> pa.Schema:
-    """Return the columns of a table that ``*`` stands for: of a view, without those that tie it to its own source."""
+def visible_schema(table: Table, dataset: LanceDataset) -> pa.Schema:
+    """Return the columns of ``*``, without the hidden columns that link a view to its source."""
     hidden = HIDDEN if table.is_view else ()
     return pa.schema([field for field in dataset.schema if field.name not in hidden])
 
 
-def refuse_blobs(schema: pa.Schema, columns: Iterable[str]) -> None:
-    """Refuse columns that hold blobs: they are kept apart from rows, and read as places instead of values."""
+def check_no_blobs(schema: pa.Schema, columns: Iterable[str]) -> None:
+    """Refuse blob columns: a scan returns descriptors instead of their values."""
     for path in columns:
         if is_blob(find_field(schema, path)):
             raise InvalidInputError(
-                f"The column {path!r} holds blobs, which a view cannot read; name the columns that the view is to "
-                "have, without this one."
+                f"The column {path!r} holds blobs, which a view cannot read; name the columns of the view without it."
             )
 
 
-def refuse_unfit(schema: pa.Schema, columns: Iterable[str]) -> None:
-    """Refuse columns that a query of Spark's reads, and whose values Spark could not keep as they are."""
+def check_spark_types(schema: pa.Schema, columns: Iterable[str]) -> None:
+    """Refuse columns whose values Spark cannot keep unchanged."""
     for path in columns:
         field = find_field(schema, path)
-        reason = unfit_for_spark(field.type)
+        reason = why_unsupported(field.type)
         if reason is not None:
             raise InvalidInputError(
-                f"The column {path!r} is {field.type}, and {reason}: leave it out of the query, or select it with "
-                "Pennon's JSON, which Lance evaluates."
+                f"The column {path!r} has type {field.type}, and {reason}: omit it from the query, or use Pennon's "
+                "JSON query, which Lance evaluates."
             )
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A view that is ready to be made."""
+class CompiledView:
+    """A view that is ready to be created."""
 
     definition: Definition
     schema: pa.Schema
-    #: What its folder has to keep.
+    #: The functions to store in the folder of the view.
     functions: tuple[bytes, ...] = ()
 
 
-def draft_query(query: StructuredQuery | SparkQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
-    """Return the draft of a view that shows what a query makes."""
+def compile_query(query: StructuredQuery | SparkQuery, open_table: Open, declared: pa.Schema | None) -> CompiledView:
+    """Compile a view that shows the result of a query."""
     if isinstance(query, SparkQuery):
-        return _draft_spark(query, open_table, declared)
-    return _draft_structured(query, open_table, declared)
+        return _compile_spark(query, open_table, declared)
+    return _compile_structured(query, open_table, declared)
 
 
-def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+def _compile_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None) -> CompiledView:
     opened = {use: open_table(use) for use in query.uses}
     bound = query.bind({use: found.schema for use, found in opened.items()})
     for found, columns in zip(opened.values(), bound.columns.values(), strict=True):
-        refuse_unfit(found.dataset.schema, columns)
+        check_spark_types(found.dataset.schema, columns)
     definition = Definition(
         kind="query",
         engine="spark",
@@ -114,13 +117,13 @@ def _draft_spark(query: SparkQuery, open_table: Open, declared: pa.Schema | None
         volatile=query.volatile,
     )
     made = pa.schema([pa.field(name, kind or pa.null()) for name, kind in bound.fields])
-    return Draft(definition, _whole_schema(made, declared, definition))
+    return CompiledView(definition, _whole_schema(made, declared, definition))
 
 
-def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Schema | None) -> Draft:
+def _compile_structured(query: StructuredQuery, open_table: Open, declared: pa.Schema | None) -> CompiledView:
     query = check_query(query)
     source = open_table(query.source)
-    columns, made = project(query, source, least=0 if query.functions else 1)
+    columns, made = project(query, source, min_columns=0 if query.functions else 1)
     functions = [function_column(use, source, declared) for use in query.functions]
     made = _extended(made, [field for _, fields in functions for field in fields])
     needs = [path for function, _ in functions for path in function.inputs]
@@ -128,56 +131,56 @@ def _draft_structured(query: StructuredQuery, open_table: Open, declared: pa.Sch
     definition = Definition(
         kind="query",
         engine="lance",
-        sources=(source.source(columns_needed(source, columns, query.where, needs)),),
+        sources=(source.source(find_columns_read(source, columns, query.where, needs)),),
         columns=columns,
         all_columns=query.columns is None and declared is None,
         where=query.where,
         limit=query.limit,
         offset=query.offset,
         functions=tuple(function for function, _ in functions),
-        rebuild_reason=structured_reason(query, volatile),
+        rebuild_reason=find_rebuild_reason(query, volatile),
         volatile=volatile,
     )
     contents = tuple(use.content for use in query.functions)
-    return Draft(definition, _whole_schema(made, declared, definition), contents)
+    return CompiledView(definition, _whole_schema(made, declared, definition), contents)
 
 
 def _whole_schema(made: pa.Schema, declared: pa.Schema | None, definition: Definition) -> pa.Schema:
     hidden = hidden_names(definition.kind, incremental=definition.is_incremental)
     schema = stored_schema(made, declared, hidden)
-    refuse_unknown_types(schema)
+    check_known_types(schema)
     return schema
 
 
-def refuse_unknown_types(schema: pa.Schema) -> None:
-    """Refuse a schema with a column whose type cannot be told."""
+def check_known_types(schema: pa.Schema) -> None:
+    """Refuse a schema with a column whose type could not be inferred."""
     for field in schema:
         if pa.types.is_null(field.type):
             raise TableSchemaValidationError(
-                f"The type of {field.name!r} cannot be told before the view is computed; write "
-                f"CAST(… AS …) around what {field.name!r} is, or send an output_schema."
+                f"Cannot infer the type of {field.name!r}; write CAST(… AS …) around its expression, or send an "
+                "output_schema."
             )
 
 
 def check_query(query: StructuredQuery) -> StructuredQuery:
-    """Return a query whose expressions were checked, and are without comments."""
+    """Check the expressions of a query, and remove their comments."""
     columns = query.columns
     if columns is not None:
         columns = tuple(replace(column, expression=check_expression(column.expression)) for column in columns)
     return replace(query, columns=columns, where=check_expression(query.where) if query.where else query.where)
 
 
-def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tuple[Column, ...], pa.Schema]:
-    """Return the columns of a query and the schema they make; Lance itself reads every expression."""
+def project(query: StructuredQuery, source: OpenedTable, min_columns: int = 1) -> tuple[tuple[Column, ...], pa.Schema]:
+    """Return the columns of a query and their schema, for which Lance parses every expression."""
     columns = query.columns
     if columns is None:
-        columns = tuple(Column(name, quote(name)) for name in source.schema.names)
-    if len(columns) < least:
+        columns = tuple(Column(name, quote_name(name)) for name in source.schema.names)
+    if len(columns) < min_columns:
         raise InvalidInputError("The query names no columns.")
     for text in (*(column.expression for column in columns), *([query.where] if query.where else [])):
-        wide = wide_name(text)
+        wide = find_multi_row_call(text)
         if wide is not None:
-            raise InvalidInputError(f"{wide} does not work row by row; write the query as SQL of Spark's instead.")
+            raise InvalidInputError(f"{wide} does not work on single rows; write the query in Spark's SQL instead.")
     with typed_errors():
         scanner = source.dataset.scanner(
             columns={column.name: column.expression for column in columns} or [],
@@ -185,23 +188,20 @@ def project(query: StructuredQuery, source: Opened, least: int = 1) -> tuple[tup
             with_row_id=True,
             limit=0,
         )
-        made: pa.Schema = scanner.to_table().schema
+        made = scanner.to_table().schema
     fields = [made.field(column.name) for column in columns]
     return columns, pa.schema(
         [_as_stored(field, column, source) for field, column in zip(fields, columns, strict=True)]
     )
 
 
-def _as_stored(field: pa.Field, column: Column, source: Opened) -> pa.Field:
-    """Return a field without what the source says of the same column: who fills it there does not fill it here."""
+def _as_stored(field: AnyField, column: Column, source: OpenedTable) -> AnyField:
+    """Return a field with only that metadata of its source column that is about the type, not about its function."""
     plain = pa.field(field.name, field.type, True)
-    stored: pa.Schema = source.dataset.schema
-    name = next((name for name in stored.names if column.expression in (name, quote(name))), None)
-    kept = (
-        {key: value for key, value in (stored.field(name).metadata or {}).items() if _is_about_type(key)}
-        if name
-        else {}
-    )
+    stored = source.dataset.schema
+    name = next((name for name in stored.names if column.expression in (name, quote_name(name))), None)
+    metadata = (stored.field(name).metadata if name else None) or {}
+    kept: dict[bytes | str, bytes | str] = {key: value for key, value in metadata.items() if _is_about_type(key)}
     return plain.with_metadata(kept) if kept else plain
 
 
@@ -209,36 +209,38 @@ def _is_about_type(key: bytes) -> bool:
     return key.startswith((b"ARROW:extension", b"lance-encoding"))
 
 
-def structured_reason(query: StructuredQuery, volatile: str | None) -> str | None:
-    """Return why a query has to be computed as a whole; none when it works row by row."""
+def find_rebuild_reason(query: StructuredQuery, volatile: str | None) -> str | None:
+    """Return why every refresh must compute the whole view; none if it can be refreshed incrementally."""
     found = "LIMIT" if query.limit is not None else "OFFSET" if query.offset is not None else None
     if found is None and volatile is not None:
-        found = f"{volatile}, whose value is not of the row alone"
+        found = f"{volatile}, whose value does not depend on the row alone"
     return None if found is None else f"The query uses {found}, so every refresh computes the whole view."
 
 
 def find_volatile(columns: Sequence[Column], where: str | None) -> str | None:
-    """Return what expressions read that is not of the row alone and changes by itself, if there is anything."""
-    names = (changing_name(text) for text in (*(column.expression for column in columns), *([where] if where else [])))
+    """Return the first function or column in expressions whose value does not depend on the row alone."""
+    names = (
+        find_volatile_name(text) for text in (*(column.expression for column in columns), *([where] if where else []))
+    )
     return next((name for name in names if name is not None), None)
 
 
-def columns_needed(
-    source: Opened, columns: Sequence[Column], where: str | None, paths: Iterable[str]
+def find_columns_read(
+    source: OpenedTable, columns: Sequence[Column], where: str | None, paths: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the columns of a source that a view needs: those its expressions name, and paths inside of others."""
+    """Return the columns that a view reads from a source: those in its expressions, and paths of nested fields."""
     texts = [*(column.expression for column in columns), *([where] if where else [])]
     words = {token.text.lower() for text in texts for token in tokenize(text)}
-    schema: pa.Schema = source.dataset.schema
+    schema = source.dataset.schema
     whole = [name for name in schema.names if name.lower() in words]
     nested = [plain_path(path) for path in paths]
     return tuple(dict.fromkeys([*whole, *(path for path in nested if split_path(path)[0] not in whole)]))
 
 
 def function_column(
-    use: FunctionUse, source: Opened, declared: pa.Schema | None
-) -> tuple[FunctionColumn, list[pa.Field]]:
-    """Return a function of a query as the view keeps it, and the columns it computes."""
+    use: FunctionUse, source: OpenedTable, declared: pa.Schema | None
+) -> tuple[FunctionColumn, list[AnyField]]:
+    """Return a function as it is stored in the definition, and the fields of its columns."""
     for path in use.inputs:
         find_field(source.dataset.schema, path)
     envelope = _envelope_of(use)
@@ -247,7 +249,7 @@ def function_column(
 
 
 def _envelope_of(use: FunctionUse) -> Envelope | None:
-    """Return what is known of a function; none of one that only geneva can read."""
+    """Return the envelope of a function; none for a function that only geneva can load."""
     try:
         envelope = read_envelope(use.content)
     except ValueError as error:
@@ -271,19 +273,20 @@ def _output_type(envelope: Envelope | None, name: str, field: str, declared: pa.
         raise TableSchemaValidationError(
             f"The function of {name!r} does not say what it returns; send an output_schema with {name!r} in it."
         )
-    return declared.field(name).type
+    field_type: pa.DataType = declared.field(name).type
+    return field_type
 
 
-def _extended(schema: pa.Schema, fields: Sequence[pa.Field]) -> pa.Schema:
+def _extended(schema: pa.Schema, fields: Sequence[AnyField]) -> pa.Schema:
     for field in fields:
         if field.name in schema.names:
-            raise TableSchemaValidationError(f"There would be two columns {field.name!r}.")
+            raise TableSchemaValidationError(f"The view has two columns named {field.name!r}.")
         schema = schema.append(field)
     return schema
 
 
-def merged_sources(definition: Definition) -> dict[str, tuple[str, ...]]:
-    """Return the columns that a view reads of each table, by the tables' ids."""
+def columns_by_table(definition: Definition) -> dict[str, tuple[str, ...]]:
+    """Return the columns that a view reads from each table, by table id."""
     merged: dict[str, tuple[str, ...]] = {}
     for source in definition.sources:
         merged[source.table_id] = tuple(dict.fromkeys((*merged.get(source.table_id, ()), *source.columns)))

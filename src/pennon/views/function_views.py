@@ -1,4 +1,4 @@
-"""Views whose rows a function makes: chunkers, which make several rows of one, and table functions."""
+"""Compilation of views whose rows a function returns: chunkers, which turn one row into several, and UDTFs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, TableSchemaValidationError
@@ -14,44 +14,51 @@ from lance_namespace_urllib3_client.models import MaterializedViewUdtfEntry
 
 from pennon.columns.declarations import check_manifest_checksum, function_reference
 from pennon.functions.envelope import Envelope, read_envelope
-from pennon.functions.error_policy import ErrorPolicy, policy_of
-from pennon.functions.options import MOST
+from pennon.functions.error_policy import ErrorPolicy, effective_policy
+from pennon.functions.options import OPTION_LIMITS
 from pennon.tables.field_paths import find_field, path_expression
 from pennon.tables.indexes import VECTOR_TYPES
 from pennon.views.compilation import (
-    Draft,
+    CompiledView,
     Open,
-    Opened,
+    OpenedTable,
+    check_known_types,
     check_query,
-    columns_needed,
+    find_columns_read,
+    find_rebuild_reason,
     find_volatile,
     project,
-    refuse_unknown_types,
-    structured_reason,
 )
 from pennon.views.model.definition import Column, Definition, Expansion, Kind
 from pennon.views.model.query import StructuredQuery
 from pennon.views.model.schemas import HIDDEN, hidden_names, stored_schema
 
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from pennon.core.arrow_typing import AnyField
+
+Amount = TypeVar("Amount", int, float)
+
 _KINDS = {"chunker": ("chunker", "batched_chunker"), "udtf": ("udtf",)}
-_WHOLE = "A table function is given all rows of its source, so every refresh computes the whole view."
+_REBUILD_REASON = "A table function receives all rows of its source, so every refresh computes the whole view."
 
 
-def draft_expansion(
+def compile_function_view(
     kind: Kind,
     query: StructuredQuery,
     entry: MaterializedViewUdtfEntry,
     open_table: Open,
     declared: pa.Schema | None,
-) -> Draft:
-    """Return the draft of a view whose rows a function makes of those of a query."""
+) -> CompiledView:
+    """Compile a view whose rows a function returns for the rows of a query."""
     if query.functions:
-        raise InvalidInputError(f"The source of a {kind} has no functions of its own; add a view for them.")
+        raise InvalidInputError(f"The query of a {kind} cannot have functions; create another view for them.")
     content = _checked_content(entry)
     envelope = _envelope_of(kind, entry, content)
     query = check_query(query)
     source = open_table(query.source)
-    columns, made = project(query, source, least=0 if kind == "chunker" else 1)
+    columns, made = project(query, source, min_columns=0 if kind == "chunker" else 1)
     expansion = _expansion(kind, entry, envelope, source, columns, content)
     _check_partitions(expansion, query, made, source)
     outputs = _outputs(envelope, kind, declared, made)
@@ -61,37 +68,35 @@ def draft_expansion(
         outputs = pa.schema([*inherited, *outputs])
         own = tuple(name for name in outputs.names if name not in {field.name for field in inherited})
     else:
-        columns, own = _read_by(expansion, columns), tuple(outputs.names)
+        columns, own = _function_inputs(expansion, columns), tuple(outputs.names)
     volatile = find_volatile(columns, query.where)
     definition = Definition(
         kind=kind,
         engine="lance",
-        sources=(source.source(columns_needed(source, columns, query.where, _paths(kind, expansion))),),
+        sources=(source.source(find_columns_read(source, columns, query.where, _paths(kind, expansion))),),
         columns=columns,
         all_columns=query.columns is None and kind == "chunker" and declared is None,
         where=query.where,
         limit=query.limit,
         offset=query.offset,
         expansion=replace(expansion, outputs=own),
-        rebuild_reason=_WHOLE if kind == "udtf" else structured_reason(query, volatile),
+        rebuild_reason=_REBUILD_REASON if kind == "udtf" else find_rebuild_reason(query, volatile),
         volatile=volatile,
     )
     schema = stored_schema(outputs, declared, hidden_names(kind, incremental=definition.is_incremental))
-    refuse_unknown_types(schema)
-    return Draft(definition, schema, (content,))
+    check_known_types(schema)
+    return CompiledView(definition, schema, (content,))
 
 
 def _checked_content(entry: MaterializedViewUdtfEntry) -> bytes:
-    """Return the bytes of a function, if they are those its checksum was made of."""
+    """Decode a function, and verify its checksum."""
     try:
         content = base64.b64decode(entry.udtf, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInputError("The function ('udtf') is not base64.") from None
     known = {hashlib.sha256(entry.udtf.encode()).hexdigest(), hashlib.sha256(content).hexdigest()}
     if entry.udtf_sha.lower() not in known:
-        raise InvalidInputError(
-            "udtf_sha is neither the sha256 of 'udtf' as it was sent, nor that of the bytes it stands for."
-        )
+        raise InvalidInputError("udtf_sha is neither the SHA-256 of 'udtf' as sent, nor that of the decoded bytes.")
     check_manifest_checksum(entry.manifest, entry.manifest_checksum)
     return content
 
@@ -119,21 +124,21 @@ def _expansion(
     kind: Kind,
     entry: MaterializedViewUdtfEntry,
     envelope: Envelope,
-    source: Opened,
+    source: OpenedTable,
     columns: tuple[Column, ...],
     content: bytes,
 ) -> Expansion:
     stated = envelope.options
     partition_by = entry.partition_by or stated.partition_by
     indexed = entry.partition_by_indexed_column or stated.partition_by_indexed_column
-    _refuse_others(kind, entry, partition_by, indexed)
+    _check_options_of_kind(kind, entry, partition_by, indexed)
     inputs = _inputs(kind, entry, envelope)
     for path in (*(inputs or ()), *([partition_by] if partition_by else [])):
         if kind == "chunker" or path not in {column.name for column in columns}:
             find_field(source.dataset.schema, path)
     if indexed:
         check_index(source.dataset, indexed)
-    _check_handling(entry.error_handling, envelope)
+    _check_error_handling(entry.error_handling, envelope)
     return Expansion(
         reference=function_reference(content),
         name=entry.udtf_name,
@@ -151,13 +156,15 @@ def _expansion(
     )
 
 
-def _refuse_others(kind: Kind, entry: MaterializedViewUdtfEntry, partition_by: str | None, indexed: str | None) -> None:
-    """Refuse what only the other kind of function has."""
+def _check_options_of_kind(
+    kind: Kind, entry: MaterializedViewUdtfEntry, partition_by: str | None, indexed: str | None
+) -> None:
+    """Refuse options that only the other kind of function has."""
     if kind == "udtf":
         if entry.batch:
-            raise InvalidInputError("batch is for chunkers; a table function always gets batches.")
+            raise InvalidInputError("batch is for chunkers; a table function always receives batches.")
         if partition_by and indexed:
-            raise InvalidInputError("partition_by and partition_by_indexed_column exclude each other.")
+            raise InvalidInputError("partition_by and partition_by_indexed_column cannot be used together.")
         return
     if partition_by or indexed:
         raise InvalidInputError("partition_by and partition_by_indexed_column are for table functions (kind udtf).")
@@ -170,67 +177,67 @@ def _inputs(kind: Kind, entry: MaterializedViewUdtfEntry, envelope: Envelope) ->
     if given is None and kind == "chunker":
         raise InvalidInputError("A chunker needs input_columns: the columns that its function reads.")
     if given is not None and not given:
-        raise InvalidInputError("input_columns names no column; leave it out for all of them.")
+        raise InvalidInputError("input_columns is empty; omit it to pass all columns.")
     return None if given is None else tuple(given)
 
 
-def _check_partitions(expansion: Expansion, query: StructuredQuery, made: pa.Schema, source: Opened) -> None:
-    """Refuse a column whose values cannot be told apart, and what the partitions of an index do not know."""
+def _check_partitions(expansion: Expansion, query: StructuredQuery, made: pa.Schema, source: OpenedTable) -> None:
+    """Refuse to partition by a nested column, or by an index together with a limit or an offset."""
     path = expansion.partition_by
     if path is not None:
         kind = (made.field(path) if path in made.names else find_field(source.dataset.schema, path)).type
         if pa.types.is_nested(kind):
-            raise InvalidInputError(f"partition_by names {path!r}, which is {kind}; it must be a plain value.")
+            raise InvalidInputError(f"partition_by is {path!r} of type {kind}; it must not be a nested type.")
     if expansion.partition_by_indexed_column and (query.limit, query.offset) != (None, None):
-        raise InvalidInputError("partition_by_indexed_column takes all rows; the query has no limit and no offset.")
+        raise InvalidInputError("partition_by_indexed_column cannot be used with a limit or an offset.")
 
 
-def check_index(dataset: Any, path: str) -> None:
-    """Refuse a column that has no IVF index."""
+def check_index(dataset: LanceDataset, path: str) -> None:
+    """Refuse a column without an IVF index."""
     find_field(dataset.schema, path)
     for index in dataset.describe_indices():
         if path in index.field_names and str(index.index_type).upper() in VECTOR_TYPES:
             return
-    raise InvalidInputError(f"{path!r} has no IVF index; create one before a view is partitioned by it.")
+    raise InvalidInputError(f"The column {path!r} has no IVF index; create one before you partition a view by it.")
 
 
-def _check_handling(given: dict[str, Any] | None, envelope: Envelope) -> None:
+def _check_error_handling(given: dict[str, Any] | None, envelope: Envelope) -> None:
     if envelope.form == "geneva":
-        return  # in words of its own
+        return  # geneva has its own format
     try:
-        policy_of(given, ErrorPolicy())
+        effective_policy(given, ErrorPolicy())
     except (ValueError, TypeError) as error:
-        raise InvalidInputError(f"error_handling cannot be read: {error}") from None
+        raise InvalidInputError(f"Invalid error_handling: {error}") from None
 
 
-def _positive(name: str, given: float | None, stated: float | None) -> Any:
+def _positive(name: str, given: Amount | None, stated: Amount | None) -> Amount | None:
     value = given if given is not None else stated
     if value is not None and not value > 0:
         raise InvalidInputError(f"{name} is {value}; it must be greater than 0.")
-    if value is not None and value > MOST[name]:
-        raise InvalidInputError(f"{name} is {value}; it must be at most {MOST[name]:.0f}.")
+    if value is not None and value > OPTION_LIMITS[name]:
+        raise InvalidInputError(f"{name} is {value}; it must be at most {OPTION_LIMITS[name]:.0f}.")
     return value
 
 
 def _outputs(envelope: Envelope, kind: Kind, declared: pa.Schema | None, made: pa.Schema) -> pa.Schema:
-    """Return the columns that a function makes: as it says itself, else those declared that are nobody else's."""
+    """Return the columns of a function: those it declares, or the declared columns that are not from the query."""
     if envelope.outputs:
         return pa.schema([pa.field(output.struct_field, output.data_type) for output in envelope.outputs])
     if declared is None:
-        raise TableSchemaValidationError("The function does not say which columns it makes; send an output_schema.")
+        raise TableSchemaValidationError("The function does not declare its columns; send an output_schema.")
     others = [*HIDDEN, *(made.names if kind == "chunker" else ())]
     fields = [pa.field(field.name, field.type) for field in declared if field.name not in others]
     if not fields:
-        raise TableSchemaValidationError("output_schema has no column that the function makes.")
+        raise TableSchemaValidationError("output_schema has no column for the function.")
     return pa.schema(fields)
 
 
-def _is_wanted(field: pa.Field, declared: pa.Schema | None) -> bool:
+def _is_wanted(field: AnyField, declared: pa.Schema | None) -> bool:
     return declared is None or field.name in declared.names
 
 
-def _read_by(expansion: Expansion, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns that a table function is given, and the one that its rows are kept apart by."""
+def _function_inputs(expansion: Expansion, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the input columns of a table function, and its partition column."""
     if expansion.inputs is None:
         return columns
     known = {column.name: column for column in columns}
@@ -239,7 +246,7 @@ def _read_by(expansion: Expansion, columns: tuple[Column, ...]) -> tuple[Column,
 
 
 def _paths(kind: Kind, expansion: Expansion) -> tuple[str, ...]:
-    """Return the paths of the source that a view needs apart from the columns of its query."""
+    """Return the columns that a view reads in addition to those of its query."""
     if kind == "chunker":
         return expansion.inputs or ()
     indexed = expansion.partition_by_indexed_column

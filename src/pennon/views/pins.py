@@ -1,4 +1,4 @@
-"""Pins: versions that a view or a running job needs, kept by tags that Lance's own cleanup honours everywhere."""
+"""Pins: tags that keep versions which a view or a running job needs from being cleaned up, also by Lance itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pennon.catalog import jobs, tables
 from pennon.commits.history import stored_manifest
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import format_identifier
+from pennon.core.job_model import TERMINAL
 from pennon.storage import refs
 from pennon.views.model.definition import Definition
 
@@ -36,34 +37,34 @@ class Pin:
 
     @property
     def tag(self) -> str:
-        """The name of the tag that keeps it."""
+        """The name of the tag."""
         return f"{_PREFIXES[self.kind]}{self.owner}.{self.version}"
 
 
 def pin(folder: FileIO, owner: str, version: int, branch: str = "", kind: Kind = "view") -> None:
-    """Keep a version of a table for a view, a clone or a job; raises ``TableVersionNotFoundError`` when it is gone.
+    """Pin a version of a table for a view, a clone or a job, before it is read.
 
-    Whoever reads a version pins it first. To pin what is pinned changes nothing.
+    Raises ``TableVersionNotFoundError`` if the version is gone. A version can be pinned repeatedly.
     """
     size = _manifest_size(folder, version, branch)
     wanted = Pin(owner, version, kind)
     if size is not None:
-        folder.put_if_absent(refs.file_of(wanted.tag), refs.tag_content(branch, version, size))
-        # Looked for again: a cleanup that did not see the tag may have removed the version just now.
+        folder.put_if_absent(refs.tag_file(wanted.tag), refs.tag_content(branch, version, size))
+        # Check again: a cleanup that did not see the tag may have removed the version meanwhile.
         if _manifest_size(folder, version, branch) is not None:
             return
-        folder.remove(refs.file_of(wanted.tag))
+        folder.remove(refs.tag_file(wanted.tag))
     what = "a source" if kind == "view" else "the table"
     raise TableVersionNotFoundError(f"Version {version} of {what} is gone: it was cleaned up.")
 
 
 def release(folder: FileIO, owner: str, keep: Collection[int] = (), kind: Kind = "view") -> None:
-    """Give up what a view or a job does not need any more of a table: all versions but those to keep."""
+    """Remove the pins of a view or a job on a table, except for the versions to keep."""
     remove(folder, (found for found in pins(folder, kind) if found.owner == owner and found.version not in keep))
 
 
 def versions_needed(view: View | None, table_id: str) -> set[int]:
-    """Return the versions of a table that a view needs while no job refreshes it; none of one that was dropped."""
+    """Return the versions of a table that a view needs while no job refreshes it; none if the view was dropped."""
     if view is None:
         return set()
     sources = Definition.from_json(view.definition).sources
@@ -72,27 +73,27 @@ def versions_needed(view: View | None, table_id: str) -> set[int]:
 
 
 def remove(folder: FileIO, found: Iterable[Pin]) -> None:
-    """Give up pins; one that is gone already is none."""
+    """Remove pins; those that are already gone are ignored."""
     for each in found:
-        folder.remove(refs.file_of(each.tag))
+        folder.remove(refs.tag_file(each.tag))
 
 
-def release_jobs(folder: FileIO, branch: str) -> None:
-    """Give up what jobs need of a branch that is about to be deleted."""
+def release_job_pins(folder: FileIO, branch: str) -> None:
+    """Remove the pins of jobs on a branch that is about to be deleted."""
     found = (_pin_of(ref) for ref in refs.all_tags(folder) if ref.branch == branch)
     remove(folder, (each for each in found if each is not None and each.kind == "job"))
 
 
 def pins(folder: FileIO, kind: Kind = "view") -> list[Pin]:
-    """Return which versions of a table are kept for which views, or for which jobs."""
+    """Return the pins on a table, of views and clones or of jobs."""
     found = map(_pin_of, refs.all_tags(folder))
     return [each for each in found if each is not None and each.kind == kind]
 
 
-def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
-    """Return references with those that are pins called by who needs them.
+def describe_pins(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
+    """Replace the tags of pins by references to the views, clones and jobs that own them.
 
-    One whose view was dropped, or whose job ended, needs nothing.
+    Pins of dropped views and of jobs that have ended are left out.
     """
     named: list[Ref] = []
     principal = current_caller().principal
@@ -102,7 +103,7 @@ def name_views(connection: Connection, found: Sequence[Ref]) -> list[Ref]:
             named.append(ref)
         elif pinned.kind == "job":
             job = jobs.find(connection, pinned.owner)
-            if job is not None and job.state not in jobs.ENDED:
+            if job is not None and job.state not in TERMINAL:
                 named.append(refs.Ref("job", job.id, ref.branch, ref.version))
         elif (view := tables.find_by_id(connection, pinned.owner)) is not None:
             kind = "view" if view.is_view else "clone"

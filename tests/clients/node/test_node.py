@@ -85,7 +85,7 @@ EXPECTED: dict[str, Any] = {
     "cloneTable": 110,
     "jobs": [True, "none", False, True],
     "write buffer": ["none"],
-    "unset write buffer": re.compile("UnsetWriteBuffer is not offered"),
+    "unset write buffer": re.compile("UnsetWriteBuffer is not supported"),
     "namespaces": [{"owner": "me"}, True, 3, ["inner"]],
     "renameTable": 110,
     "dropTable": [],

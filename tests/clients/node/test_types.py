@@ -62,7 +62,7 @@ def journeys(pennon_server: PennonProcess, tmp_path_factory: pytest.TempPathFact
 
 def _cast_name(kind: str) -> str | None:
     """Return the name of the type to cast to; types with parts have none that the client takes."""
-    stated = type_to_json(CASTS[kind]) if kind in CASTS else {}
+    stated = type_to_json(CASTS[kind]) if kind in CASTS else {}  # type: ignore[typeddict-item]
     return stated["type"] if set(stated) == {"type"} else None
 
 

@@ -101,7 +101,7 @@ def test_a_schema_that_is_stored_in_another_form_is_still_the_same(db: Any) -> N
     name = new_name()
     db.create_table(name, schema=schema)
     assert db.create_table(name, schema=schema, exist_ok=True).schema.names == schema.names
-    with pytest.raises(ValueError, match="'picture' has another type"):
+    with pytest.raises(ValueError, match="'picture' differs in type, nullability or metadata"):
         db.create_table(name, schema=schema.set(0, field("picture", pa.large_binary())), exist_ok=True)
 
 

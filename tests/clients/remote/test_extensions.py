@@ -166,5 +166,5 @@ NOT_OFFERED: dict[str, Callable[[Any, Any], Any]] = {
 
 def test_what_is_not_offered_is_said_so(db: Any, table: Any) -> None:
     for operation, call in NOT_OFFERED.items():
-        with pytest.raises(Exception, match=f"(?s)406.*{operation} is not offered"):
+        with pytest.raises(Exception, match=f"(?s)406.*{operation} is not supported"):
             call(db, table)

@@ -185,7 +185,7 @@ def test_a_branch_is_changed_for_itself(db: Connection, table: Table) -> None:
 def test_a_table_at_an_old_version_is_not_changed(table: Table) -> None:
     table.add(rows(100, 101))
     table.checkout(1)
-    with pytest.raises(ValueError, match="at version 1; checkout_latest"):
+    with pytest.raises(ValueError, match="at version 1; call checkout_latest"):
         table.add_columns({"length": length})
     table.checkout_latest()
     table.add_columns({"length": length})
@@ -216,7 +216,7 @@ def test_metadata_that_somebody_changed_hinders_only_who_needs_it(table: Table, 
     changes = {"length": {"virtual_column.udf_inputs": inputs}, "half": {"computed_column.expression": None}}
     updates = [{"path": path, "metadata": metadata} for path, metadata in changes.items()]
     table._change("update_field_metadata", {"updates": updates})
-    for column, said in (("length", "does not say its input_columns"), ("half", "does not say its expression")):
+    for column, said in (("length", "has no input_columns"), ("half", "has no expression in its metadata")):
         with pytest.raises(InvalidInputError, match=said):
             table.column_state(column)
         with pytest.raises(InvalidInputError, match=said):

@@ -106,7 +106,7 @@ def test_the_key_is_sent_by_both_halves(guarded: tuple[str, str], monkeypatch: p
 def test_other_headers_are_sent_by_both_halves(guarded: tuple[str, str]) -> None:
     url, secret = guarded
 
-    class Bearer(HeaderProvider):  # type: ignore[misc]  # lancedb is not typed for us
+    class Bearer(HeaderProvider):  # type: ignore[misc]
         def get_headers(self) -> dict[str, str]:
             return {"authorization": f"Bearer {secret}"}
 

@@ -14,6 +14,7 @@ import pennon
 from pennon.catalog import open_database, tables
 from pennon.client import Connection, Job, JobCancelledError, JobFailedError, JobTimedOutError
 from pennon.client.columns import column_entries
+from pennon.core.job_model import JobKind, JobState
 from pennon.jobs.queue import Queue
 from tests.clients.remote.data import new_name, rows
 from tests.support.server import PennonProcess
@@ -48,12 +49,11 @@ class Workplace:
             assert table is not None
             return self.queue.submit(
                 connection,
-                kind="backfill",
-                table_id=table.id,
+                JobKind.BACKFILL,
+                table,
+                {"column": target},  # type: ignore[typeddict-unknown-key]
                 branch="main",
                 target=target,
-                object=(name,),
-                spec={"column": target},
                 submitted_by="test",
                 context={},
             )
@@ -90,7 +90,7 @@ def test_a_job_is_followed_while_it_runs(workplace: Workplace) -> None:
             seen.append((now.state, now.counters.get("rows_computed", 0)))
             if now.counters.get("rows_computed") == done:
                 break
-    workplace.queue.finish(claimed, "done", counters={"rows_computed": 3}, result={"published_version": 7})
+    workplace.queue.finish(claimed, JobState.DONE, counters={"rows_computed": 3}, result={"published_version": 7})  # type: ignore[arg-type]
     seen += [(now.state, now.counters.get("rows_computed", 0)) for now in followed]
     assert [pair for at, pair in enumerate(seen) if at == 0 or pair != seen[at - 1]][-3:] == [
         ("running", 1),
@@ -106,7 +106,7 @@ def test_waiting_ends_with_the_job(workplace: Workplace) -> None:
     waited: list[Job] = []
     waiting = threading.Thread(target=lambda: waited.append(job.wait(60)))
     waiting.start()
-    workplace.queue.finish(claimed, "done", counters={}, result={"rows_assigned": 3})
+    workplace.queue.finish(claimed, JobState.DONE, counters={}, result={"rows_assigned": 3})  # type: ignore[arg-type]
     waiting.join(60)
     assert waited == [job]
     assert job.result == {"rows_assigned": 3}
@@ -118,7 +118,7 @@ def test_waiting_ends_with_the_job(workplace: Workplace) -> None:
 def test_a_bad_end_is_an_error(workplace: Workplace, state: str, error: type[Exception]) -> None:
     job = workplace.submit()
     failure = {"phase": "compute", "type": "ValueError", "message": "no such word", "retryable": False}
-    workplace.queue.finish(workplace.claim(), state, counters={}, failure=None if state == "cancelled" else failure)
+    workplace.queue.finish(workplace.claim(), state, counters={}, failure=None if state == "cancelled" else failure)  # type: ignore[arg-type]
     with pytest.raises(error, match=job.id) as caught:
         job.wait()
     if isinstance(caught.value, JobFailedError):
@@ -127,7 +127,7 @@ def test_a_bad_end_is_an_error(workplace: Workplace, state: str, error: type[Exc
 
 def test_a_job_that_nobody_runs_is_waited_for_only_so_long(workplace: Workplace) -> None:
     job = workplace.submit()
-    with pytest.raises(TimeoutError, match=r"still pending after 0\.3 s .waits: .*worker"):
+    with pytest.raises(TimeoutError, match=r"still pending after 0\.3 s .waiting: .*worker"):
         job.wait(0.3)
     assert job.cancel() == "cancelled"
 
@@ -140,7 +140,7 @@ def test_wishes_are_answered_by_the_truth(workplace: Workplace) -> None:
     claimed = workplace.claim()
     assert (job.cancel(), job.state) == ("cancelling", "running")
     assert workplace.queue.heartbeat(claimed, LEASE, {}) == "cancel"
-    workplace.queue.finish(claimed, "cancelled", counters={})
+    workplace.queue.finish(claimed, JobState.CANCELLED, counters={})
     assert (job.cancel(), job.state) == ("already_cancelled", "cancelled")
     with pytest.raises(InvalidTableStateError, match=job.id):
         job.pause()
@@ -148,7 +148,7 @@ def test_wishes_are_answered_by_the_truth(workplace: Workplace) -> None:
 
 def test_a_job_is_tried_again(workplace: Workplace) -> None:
     job = workplace.submit()
-    workplace.queue.finish(workplace.claim(), "failed", counters={})
+    workplace.queue.finish(workplace.claim(), JobState.FAILED, counters={})
     again = job.retry()
     assert (again.id != job.id, again.target, again.state) == (True, "x", "pending")
     assert again.cancel() == "cancelled"
@@ -172,8 +172,8 @@ def test_jobs_are_listed_latest_first(workplace: Workplace) -> None:
 def test_events_tell_what_happened(workplace: Workplace) -> None:
     job = workplace.submit()
     claimed = workplace.claim()
-    workplace.queue.note(claimed, "fragment_committed", "0", {"rows_processed": 3})
-    workplace.queue.finish(claimed, "done", counters={})
+    workplace.queue.add_event(claimed, "fragment_committed", "0", {"rows_processed": 3})
+    workplace.queue.finish(claimed, JobState.DONE, counters={})
     kinds = job.events()["kind"].to_pylist()
     assert kinds[0] == "submitted"
     assert kinds[-2:] == ["fragment_committed", "done"]
@@ -218,7 +218,7 @@ class TestColumns:
         job = table.backfill_async("length", mode="all", priority=5, timeout=60, concurrency=2)
         assert repr(job) == f"<Job {job.id}: backfill {table.name} length, pending>"
         assert table.column_state("length").active_job == job.id
-        spec = workplace.db.job(job.id)._known["spec"]
+        spec = workplace.db.job(job.id)._fields["spec"]
         assert (spec["mode"], spec["timeout_seconds"], spec["concurrency"]) == ("all", 60, 2)
         assert job.cancel() == "cancelled"
 

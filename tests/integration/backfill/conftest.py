@@ -10,7 +10,7 @@ import pytest
 import pennon
 from tests.clients.lakes import Lake
 from tests.integration.backfill.calls import CallLog
-from tests.integration.backfill.sheets import Sheet, new_name, rows
+from tests.integration.backfill.sample_tables import SampleTable, new_name, rows
 from tests.support.rest import RestClient
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tests.support.server import PennonProcess
 
 
-class NewSheet(Protocol):
+class NewSample(Protocol):
     """Make a table of so many rows, spread evenly over fragments, with a log of calls of its own."""
 
-    def __call__(self, count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> Sheet: ...
+    def __call__(self, count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> SampleTable: ...
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def log(tmp_path: Path) -> CallLog:
 
 
 @pytest.fixture
-def new_sheet(request: pytest.FixtureRequest, log: CallLog) -> NewSheet:
+def new_sample(request: pytest.FixtureRequest, log: CallLog) -> NewSample:
     """A function that makes tables."""
 
-    def make(count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> Sheet:
+    def make(count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> SampleTable:
         running: PennonProcess = server or request.getfixturevalue("spark_server")
         db, lake = pennon.connect(running.url), Lake(running)
         name, size = new_name(), count // fragments
         db.create_table(name, rows(0, size))
-        sheet = Sheet(db, lake, lake.connect(), log, name)
+        sample = SampleTable(db, lake, lake.connect(), log, name)
         for start in range(size, size * fragments, size):
-            sheet.add(start, start + size)
-        return sheet
+            sample.add(start, start + size)
+        return sample
 
     return make

@@ -15,8 +15,8 @@ import pennon
 from pennon.client import JobFailedError
 from tests.clients.lakes import ClientTable
 from tests.integration.backfill.calls import CallLog, note
-from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, tenfold
+from tests.integration.backfill.conftest import NewSample
+from tests.integration.backfill.sample_tables import SampleTable, ended, tenfold
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER, SPECULATING, STANDALONE, WITH_GPU, ConnectServer, StandaloneCluster
 from tests.support.waiting import wait_until
@@ -51,7 +51,7 @@ def clustered(
         yield server
 
 
-def views_of(sheet: Sheet, wheel: Path) -> dict[str, View]:
+def views_of(sample: SampleTable, wheel: Path) -> dict[str, View]:
     """Make views of every kind over a table, all empty; the chunker needs a package."""
 
     @pennon.chunker(manifest={"py_modules": [str(wheel)]})
@@ -70,7 +70,7 @@ def views_of(sheet: Sheet, wheel: Path) -> dict[str, View]:
     def tenfold(x: int) -> int:
         return 10 * x
 
-    db, name = sheet.db, sheet.name
+    db, name = sample.db, sample.name
     empty: dict[str, Any] = {"with_no_data": True}
     halves = pennon.query(name).select({"parity": "id % 2", "x": "x"})
     joined = f"SELECT count(*) AS rows, a.id % 2 AS parity FROM {name} a JOIN {name} b ON a.id = b.id GROUP BY a.id % 2"
@@ -103,38 +103,38 @@ class TestOtherSparks:
     """The same job, on a cluster that the request names."""
 
     def test_a_column_is_filled_there(
-        self, cluster: str, clustered: PennonProcess, new_sheet: NewSheet, log: CallLog
+        self, cluster: str, clustered: PennonProcess, new_sample: NewSample, log: CallLog
     ) -> None:
-        sheet = new_sheet(60, fragments=3, server=clustered)
-        sheet.table.add_columns({"y": tenfold(log)})
-        computed = sheet.fill(cluster=cluster)
+        sample = new_sample(60, fragments=3, server=clustered)
+        sample.table.add_columns({"y": tenfold(log)})
+        computed = sample.fill(cluster=cluster)
         assert set(computed) == set(range(60))
         assert len(computed) <= 63  # a Connect server does not tell a task that it only tries the function
-        assert sheet.values() == {number: 1000 * number for number in range(60)}
-        sheet.add(60, 70)
-        assert sheet.fill(cluster=cluster) == list(range(60, 70))
+        assert sample.values() == {number: 1000 * number for number in range(60)}
+        sample.add(60, 70)
+        assert sample.fill(cluster=cluster) == list(range(60, 70))
 
     def test_a_function_that_is_short_of_a_package_fails_before_anything_is_written(
-        self, cluster: str, clustered: PennonProcess, new_sheet: NewSheet
+        self, cluster: str, clustered: PennonProcess, new_sample: NewSample
     ) -> None:
-        sheet = new_sheet(10, server=clustered)
+        sample = new_sample(10, server=clustered)
 
         def reach(x: int) -> int:
             import importlib
 
             return int(importlib.import_module("absent_package").add(x))
 
-        sheet.table.add_columns({"y": pennon.udf(reach)})
-        version = sheet.open().version
+        sample.table.add_columns({"y": pennon.udf(reach)})
+        version = sample.open().version
         with pytest.raises(JobFailedError, match="absent_package") as failed:
-            sheet.fill(cluster=cluster)
+            sample.fill(cluster=cluster)
         assert failed.value.phase == "preflight"
-        assert sheet.open().version == version
+        assert sample.open().version == version
 
     def test_the_packages_of_a_manifest_are_there(
-        self, cluster: str, clustered: PennonProcess, new_sheet: NewSheet, tmp_path: Path
+        self, cluster: str, clustered: PennonProcess, new_sample: NewSample, tmp_path: Path
     ) -> None:
-        sheet = new_sheet(10, server=clustered)
+        sample = new_sample(10, server=clustered)
         wheel = make_wheel(tmp_path, "brought_along", "7.0")
 
         def reach(x: int) -> int:
@@ -143,15 +143,15 @@ class TestOtherSparks:
             return x + int(float(importlib.import_module("brought_along").VERSION))
 
         function = pennon.udf(manifest={"py_modules": [str(wheel)]}, data_type=pa.int64())(reach)
-        sheet.table.add_columns({"y": function})
-        sheet.fill(cluster=cluster)
-        assert sheet.values() == {number: 100 * number + 7 for number in range(10)}
+        sample.table.add_columns({"y": function})
+        sample.fill(cluster=cluster)
+        assert sample.values() == {number: 100 * number + 7 for number in range(10)}
 
     def test_views_of_every_kind_follow_their_source_there(
-        self, cluster: str, clustered: PennonProcess, new_sheet: NewSheet, tmp_path: Path
+        self, cluster: str, clustered: PennonProcess, new_sample: NewSample, tmp_path: Path
     ) -> None:
-        sheet = new_sheet(30, fragments=3, server=clustered)
-        views = views_of(sheet, make_wheel(tmp_path, "brought_in", "7.0"))
+        sample = new_sample(30, fragments=3, server=clustered)
+        views = views_of(sample, make_wheel(tmp_path, "brought_in", "7.0"))
 
         def refresh() -> dict[str, str]:
             jobs = {kind: view.refresh(cluster=cluster, progress=False) for kind, view in views.items()}
@@ -167,8 +167,8 @@ class TestOtherSparks:
 
         assert set(refresh().values()) == {"rebuild"}
         check(list(range(30)))
-        sheet.add(30, 33)
-        sheet.table.delete("id = 4")
+        sample.add(30, 33)
+        sample.table.delete("id = 4")
         row_by_row = dict.fromkeys(("udf", "chunker", "spark"), "incremental")
         assert refresh() == row_by_row | {"udtf": "rebuild", "group": "rebuild"}
         check([number for number in range(33) if number != 4])
@@ -186,24 +186,24 @@ class TestTaskResources:
         ],
     )
     def test_a_cluster_gives_them(
-        self, clustered: PennonProcess, new_sheet: NewSheet, asked: dict[str, Any], given: str
+        self, clustered: PennonProcess, new_sample: NewSample, asked: dict[str, Any], given: str
     ) -> None:
-        sheet = new_sheet(4, server=clustered)
-        view = sheet.db.create_chunk_view(
-            f"{sheet.name}_given", sheet.name, pennon.chunker(**asked)(resources), columns=[], with_no_data=True
+        sample = new_sample(4, server=clustered)
+        view = sample.db.create_chunk_view(
+            f"{sample.name}_given", sample.name, pennon.chunker(**asked)(resources), columns=[], with_no_data=True
         )
         view.refresh(cluster="gpu", progress=False)
         assert rows_of(view) == [(given,)] * 4
 
-    def test_a_backfill_is_given_them_too(self, clustered: PennonProcess, new_sheet: NewSheet) -> None:
-        sheet = new_sheet(4, server=clustered)
+    def test_a_backfill_is_given_them_too(self, clustered: PennonProcess, new_sample: NewSample) -> None:
+        sample = new_sample(4, server=clustered)
 
         def cores(x: int) -> str:
             return f"{x} {next(resources(x))}"
 
-        sheet.table.add_columns({"y": pennon.udf(num_cpus=2)(cores)})
-        sheet.fill(cluster="gpu")
-        assert set(sheet.values().values()) == {f"{100 * number} 2 cores" for number in range(4)}
+        sample.table.add_columns({"y": pennon.udf(num_cpus=2)(cores)})
+        sample.fill(cluster="gpu")
+        assert set(sample.values().values()) == {f"{100 * number} 2 cores" for number in range(4)}
 
     @pytest.mark.parametrize(
         ("cluster", "reason"),
@@ -214,18 +214,18 @@ class TestTaskResources:
         ],
     )
     def test_a_cluster_without_them_says_so(
-        self, clustered: PennonProcess, new_sheet: NewSheet, cluster: str, reason: str
+        self, clustered: PennonProcess, new_sample: NewSample, cluster: str, reason: str
     ) -> None:
-        sheet = new_sheet(4, server=clustered)
-        view = sheet.db.create_chunk_view(
-            f"{sheet.name}_given", sheet.name, pennon.chunker(num_gpus=1)(resources), columns=[], with_no_data=True
+        sample = new_sample(4, server=clustered)
+        view = sample.db.create_chunk_view(
+            f"{sample.name}_given", sample.name, pennon.chunker(num_gpus=1)(resources), columns=[], with_no_data=True
         )
         with pytest.raises(JobFailedError, match=f"asks for num_gpus 1, which the cluster {cluster!r} .*{reason}"):
             view.refresh(cluster=cluster, progress=False)
 
 
 def test_what_spark_tries_twice_at_once_is_there_once(
-    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog
+    clustered: PennonProcess, new_sample: NewSample, log: CallLog
 ) -> None:
     def wait_for_the_other(id: int) -> int:  # noqa: A002
         note(log.path, id)
@@ -239,47 +239,47 @@ def test_what_spark_tries_twice_at_once_is_there_once(
     def part(id: int) -> Iterator[int]:  # noqa: A002
         yield wait_for_the_other(id)
 
-    sheet = new_sheet(60, fragments=6, server=clustered)
-    view = sheet.db.create_chunk_view(f"{sheet.name}_parts", sheet.name, part, columns=["id"], with_no_data=True)
+    sample = new_sample(60, fragments=6, server=clustered)
+    view = sample.db.create_chunk_view(f"{sample.name}_parts", sample.name, part, columns=["id"], with_no_data=True)
     view.refresh(cluster="speculating", progress=False)
     assert log.counts()[0] == 2
     assert rows_of(view) == [(number, 10 * number) for number in range(60)]
-    stored = ClientTable(sheet.lance.lake, sheet.lance.client, view.name)
+    stored = ClientTable(sample.lance.lake, sample.lance.client, view.name)
     named = {file.path for fragment in stored.open().get_fragments() for file in fragment.metadata.files}
     files = Path(stored.location, "data")
     # Where Spark kills a Python worker, Lance leaves a temporary file.
     wait_until(lambda: {file.name for file in files.glob("*.lance")} == named, "what nobody needs is gone")
-    sheet.table.add_columns({"y": pennon.udf(wait_for_the_other)})
-    sheet.fill(cluster="speculating")
+    sample.table.add_columns({"y": pennon.udf(wait_for_the_other)})
+    sample.fill(cluster="speculating")
     assert log.counts()[0] == 4
-    assert sheet.values() == {number: 10 * number for number in range(60)}
+    assert sample.values() == {number: 10 * number for number in range(60)}
 
 
 @pytest.mark.parametrize("cluster", ["mute", "far and mute"])
 def test_a_job_is_cancelled_while_its_cluster_does_not_answer(
-    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog, cluster: str
+    clustered: PennonProcess, new_sample: NewSample, log: CallLog, cluster: str
 ) -> None:
-    sheet = new_sheet(10, server=clustered)
-    sheet.table.add_columns({"y": tenfold(log)})
-    job = sheet.table.backfill_async("y", cluster=cluster)
+    sample = new_sample(10, server=clustered)
+    sample.table.add_columns({"y": tenfold(log)})
+    job = sample.table.backfill_async("y", cluster=cluster)
     wait_until(lambda: "waiting" in job.events()["kind"].to_pylist(), "the job says what it waits for")
     assert job.cancel() == "cancelling"
     assert ended(job).state == "cancelled"
 
 
 def test_an_image_that_the_cluster_does_not_use_is_told(
-    clustered: PennonProcess, new_sheet: NewSheet, log: CallLog
+    clustered: PennonProcess, new_sample: NewSample, log: CallLog
 ) -> None:
-    sheet = new_sheet(10, server=clustered)
-    sheet.table.add_columns({"y": tenfold(log, image="registry/tea:1")})
-    job = sheet.table.backfill("y", cluster="connect", progress=False)
+    sample = new_sample(10, server=clustered)
+    sample.table.add_columns({"y": tenfold(log, image="registry/tea:1")})
+    job = sample.table.backfill("y", cluster="connect", progress=False)
     (told,) = (event["data"] for event in job.events().to_pylist() if event["kind"] == "image_unused")
     assert "registry/tea:1" in told
 
 
-def test_a_cluster_that_is_not_known_is_refused(clustered: PennonProcess, new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(10, server=clustered)
-    sheet.table.add_columns({"y": tenfold(log)})
+def test_a_cluster_that_is_not_known_is_refused(clustered: PennonProcess, new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(10, server=clustered)
+    sample.table.add_columns({"y": tenfold(log)})
     with pytest.raises(Exception, match="standalone"):
-        sheet.table.backfill_async("y", cluster="standalon")
-    assert sheet.db.jobs(table=sheet.name) == []
+        sample.table.backfill_async("y", cluster="standalon")
+    assert sample.db.jobs(table=sample.name) == []

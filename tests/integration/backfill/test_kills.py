@@ -14,8 +14,8 @@ import pytest
 import pennon
 from tests.chaos.spark_processes import javas_of
 from tests.integration.backfill.calls import CallLog
-from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, slow
+from tests.integration.backfill.conftest import NewSample
+from tests.integration.backfill.sample_tables import SampleTable, ended, slow
 from tests.support.server import PennonProcess
 from tests.support.spark import WORKER
 from tests.support.waiting import wait_until
@@ -55,25 +55,25 @@ def worker_of(server: PennonProcess) -> int:
     return worker
 
 
-def begin(new_sheet: NewSheet, log: CallLog, server: PennonProcess, *, again: bool) -> tuple[Sheet, str]:
+def begin(new_sample: NewSample, log: CallLog, server: PennonProcess, *, again: bool) -> tuple[SampleTable, str]:
     """Begin to fill a table, or to fill it again, and return, with the job's id, when half of it is computed."""
-    sheet = new_sheet(FRAGMENTS * SIZE, FRAGMENTS, server)
-    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=BATCH)})
+    sample = new_sample(FRAGMENTS * SIZE, FRAGMENTS, server)
+    sample.table.add_columns({"y": slow(log, 0.2, batch_size=BATCH)})
     if again:
-        sheet.fill()
+        sample.fill()
     before = sum(log.counts().values())
-    job = sheet.table.backfill_async("y", concurrency=2, commit_granularity=1, mode="all" if again else "default")
+    job = sample.table.backfill_async("y", concurrency=2, commit_granularity=1, mode="all" if again else "default")
     wait_until(lambda: sum(log.counts().values()) - before >= FRAGMENTS * SIZE // 2, "half of the rows")
-    return sheet, job.id
+    return sample, job.id
 
 
-def check(sheet: Sheet, server: PennonProcess, job_id: str, event: str = "taken_over") -> Job:
+def check(sample: SampleTable, server: PennonProcess, job_id: str, event: str = "taken_over") -> Job:
     """Insist that the job ends well after an event, and repeated no more than the batch that each task was at."""
     job = ended(pennon.connect(server.url).job(job_id))
     assert job.state == "done", job.failure
-    assert sheet.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
-    assert sheet.state() == (FRAGMENTS * SIZE, 0, 0, 0)
-    calls = sheet.log.new()
+    assert sample.values() == {number: number * 1000 for number in range(FRAGMENTS * SIZE)}
+    assert sample.state() == (FRAGMENTS * SIZE, 0, 0, 0)
+    calls = sample.log.new()
     assert set(calls) == set(range(FRAGMENTS * SIZE))
     assert len(calls) - len(set(calls)) <= 2 * BATCH
     kinds = job.events()["kind"].to_pylist()
@@ -82,18 +82,18 @@ def check(sheet: Sheet, server: PennonProcess, job_id: str, event: str = "taken_
     counted = [job.counters[name] for name in ("rows_planned", "rows_computed", "rows_committed", "rows_skipped")]
     assert counted == [FRAGMENTS * SIZE] * 3 + [0]
     assert job.result is not None
-    assert job.result["published_version"] == sheet.open().version
-    assert sheet.checkpoints() == []
+    assert job.result["published_version"] == sample.open().version
+    assert sample.checkpoints() == []
     return job
 
 
 def test_a_killed_spark_is_replaced_and_its_job_goes_on(
-    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+    new_sample: NewSample, log: CallLog, mortal: PennonProcess
 ) -> None:
-    sheet, job_id = begin(new_sheet, log, mortal, again=False)
+    sample, job_id = begin(new_sample, log, mortal, again=False)
     for java in javas_of(mortal.pid):
         os.kill(java, signal.SIGKILL)
-    job = check(sheet, mortal, job_id, "released")
+    job = check(sample, mortal, job_id, "released")
     assert job.events()["kind"].to_pylist().count("preflight") == 2  # the function was tried on each Spark
     (told,) = (json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "released")
     assert told["failure"]["type"] == "SparkLostError"
@@ -101,23 +101,23 @@ def test_a_killed_spark_is_replaced_and_its_job_goes_on(
 
 
 def test_a_killed_worker_is_replaced_and_its_job_goes_on(
-    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+    new_sample: NewSample, log: CallLog, mortal: PennonProcess
 ) -> None:
-    sheet, job_id = begin(new_sheet, log, mortal, again=False)
+    sample, job_id = begin(new_sample, log, mortal, again=False)
     os.kill(worker_of(mortal), signal.SIGKILL)
-    check(sheet, mortal, job_id)
+    check(sample, mortal, job_id)
 
 
 def test_a_killed_server_is_started_again_and_its_job_goes_on(
-    new_sheet: NewSheet, log: CallLog, mortal: PennonProcess
+    new_sample: NewSample, log: CallLog, mortal: PennonProcess
 ) -> None:
-    sheet, job_id = begin(new_sheet, log, mortal, again=True)
+    sample, job_id = begin(new_sample, log, mortal, again=True)
     with ThreadPoolExecutor(1) as threads:
         waiting = pennon.connect(mortal.url).job(job_id)
         waited = threads.submit(waiting.wait, progress=False)
         mortal.kill()
         wait_until(lambda: not children_of(mortal), "the end of its processes")
-        wait_until(lambda: waiting.waiting_for == "the server does not answer", "who waits notices it")
+        wait_until(lambda: waiting.waiting_for == "the server does not respond", "who waits notices it")
         mortal.start()
-        check(sheet, mortal, job_id)
+        check(sample, mortal, job_id)
         assert waited.result().state == "done"

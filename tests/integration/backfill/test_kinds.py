@@ -19,8 +19,8 @@ import pennon
 from pennon.client.job import JobFailedError
 from pennon.functions import ErrorPolicy
 from tests.integration.backfill.calls import CallLog, note
-from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import ended, new_name, slow, tenfold
+from tests.integration.backfill.conftest import NewSample
+from tests.integration.backfill.sample_tables import ended, new_name, slow, tenfold
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
 
@@ -35,26 +35,26 @@ def tenfold_text(x: int) -> str:
     return str(x * 10)
 
 
-def test_a_batch_function_gets_arrays(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({"y": slow(log, 0.0)})
-    assert sheet.fill() == list(range(20))
-    assert sheet.values() == {number: number * 1000 for number in range(20)}
+def test_a_batch_function_gets_arrays(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 2)
+    sample.table.add_columns({"y": slow(log, 0.0)})
+    assert sample.fill() == list(range(20))
+    assert sample.values() == {number: number * 1000 for number in range(20)}
 
 
-def test_a_record_batch_function_gets_named_columns(new_sheet: NewSheet) -> None:
+def test_a_record_batch_function_gets_named_columns(new_sample: NewSample) -> None:
     @pennon.udf(data_type=pa.int64(), input_columns=["x", "id"])
     def total(batch: pa.RecordBatch) -> pa.Array:
         assert batch.schema.names == ["x", "id"]
         return pa.array([row["x"] + row["id"] for row in batch.to_pylist()], pa.int64())
 
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({"y": total})
-    sheet.fill()
-    assert sheet.values() == {number: number * 101 for number in range(20)}
+    sample = new_sample(20, 2)
+    sample.table.add_columns({"y": total})
+    sample.fill()
+    assert sample.values() == {number: number * 101 for number in range(20)}
 
 
-def test_a_class_is_set_up_once_a_process(new_sheet: NewSheet, log: CallLog) -> None:
+def test_a_class_is_set_up_once_a_process(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
     class Model:
@@ -67,72 +67,72 @@ def test_a_class_is_set_up_once_a_process(new_sheet: NewSheet, log: CallLog) -> 
         def __call__(self, x: int) -> int:
             return x * self.factor
 
-    sheet = new_sheet(40, 4)
-    sheet.table.add_columns({"y": pennon.udf(Model).constructed_with(7)})
-    sheet.fill(task_size=10)
-    assert sheet.values() == {number: number * 700 for number in range(40)}
+    sample = new_sample(40, 4)
+    sample.table.add_columns({"y": pennon.udf(Model).constructed_with(7)})
+    sample.fill(task_size=10)
+    assert sample.values() == {number: number * 700 for number in range(40)}
     # Whether a process is set up when the function is tried or when it computes, it is so only once.
     assert set(log.counts().values()) <= {1}
 
 
-def test_several_columns_are_filled_together(new_sheet: NewSheet, log: CallLog) -> None:
+def test_several_columns_are_filled_together(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
     @pennon.udf
-    def take_apart(id: int, x: int) -> Parts:  # noqa: A002
+    def parse_simple_select(id: int, x: int) -> Parts:  # noqa: A002
         note(path, id)
         return Parts(x // 10, str(x))
 
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({("tens", "text"): take_apart})
-    assert sheet.fill("text") == list(range(20))
-    assert sheet.values("tens") == {number: number * 10 for number in range(20)}
-    assert sheet.values("text") == {number: str(number * 100) for number in range(20)}
-    assert (sheet.state("tens"), sheet.state("text")) == ((20, 0, 0, 0), (20, 0, 0, 0))
-    assert sheet.fill("tens") == []
-    sheet.update("id = 3", 5)
-    assert sheet.fill("tens") == [3]
-    assert (sheet.values("tens")[3], sheet.values("text")[3]) == (0, "5")
-    sheet.compact()
-    assert (sheet.fill("tens"), sheet.fill("text")) == ([], [])
-    sheet.table.alter_columns({"path": "text", "function": tenfold_text})
-    sheet.fill("text")
-    assert sheet.values("text") == {key: str(number * 10) for key, number in sheet.numbers().items()}
-    assert sheet.state("tens") == (20, 0, 0, 0)
+    sample = new_sample(20, 2)
+    sample.table.add_columns({("tens", "text"): parse_simple_select})
+    assert sample.fill("text") == list(range(20))
+    assert sample.values("tens") == {number: number * 10 for number in range(20)}
+    assert sample.values("text") == {number: str(number * 100) for number in range(20)}
+    assert (sample.state("tens"), sample.state("text")) == ((20, 0, 0, 0), (20, 0, 0, 0))
+    assert sample.fill("tens") == []
+    sample.update("id = 3", 5)
+    assert sample.fill("tens") == [3]
+    assert (sample.values("tens")[3], sample.values("text")[3]) == (0, "5")
+    sample.compact()
+    assert (sample.fill("tens"), sample.fill("text")) == ([], [])
+    sample.table.alter_columns({"path": "text", "function": tenfold_text})
+    sample.fill("text")
+    assert sample.values("text") == {key: str(number * 10) for key, number in sample.numbers().items()}
+    assert sample.state("tens") == (20, 0, 0, 0)
 
 
-def test_columns_of_one_function_are_filled_once_also_by_two_jobs(new_sheet: NewSheet, log: CallLog) -> None:
+def test_columns_of_one_function_are_filled_once_also_by_two_jobs(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
-    def take_apart(id: int, x: int) -> Parts:  # noqa: A002
+    def parse_simple_select(id: int, x: int) -> Parts:  # noqa: A002
         note(path, id)
         if id == 3:
             raise ValueError("three")
         return Parts(x // 10, str(x))
 
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({("tens", "text"): pennon.udf(error_policy=ErrorPolicy.skip())(take_apart)})
-    for job in [sheet.table.backfill_async(column) for column in ("text", "tens")]:
+    sample = new_sample(20, 2)
+    sample.table.add_columns({("tens", "text"): pennon.udf(error_policy=ErrorPolicy.skip())(parse_simple_select)})
+    for job in [sample.table.backfill_async(column) for column in ("text", "tens")]:
         assert ended(job).state == "done"
     assert log.new() == list(range(20))
     for column in ("tens", "text"):
-        assert sheet.state(column) == (19, 1, 0, 0)
-        (error,) = sheet.table.errors(column).to_pylist()
+        assert sample.state(column) == (19, 1, 0, 0)
+        (error,) = sample.table.errors(column).to_pylist()
         assert (error["column"], error["error_message"]) == (column, "three")
 
 
-def nested(new_sheet: NewSheet) -> Any:
+def nested(new_sample: NewSample) -> Any:
     """Return a table with a column of structs, some of them null."""
-    sheet = new_sheet(1)
+    sample = new_sample(1)
     name = new_name()
     places = [None if number % 5 == 4 else {"a": number, "b": None} for number in range(20)]
     kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     data = pa.table({"id": pa.array(range(20), pa.int64()), "s": pa.array(places, kind)})
-    sheet.db.create_table(name, data)
-    return type(sheet)(sheet.db, sheet.lance.lake, sheet.lance.client, sheet.log, name)
+    sample.db.create_table(name, data)
+    return type(sample)(sample.db, sample.lance.lake, sample.lance.client, sample.log, name)
 
 
-def test_a_nested_field_is_an_input(new_sheet: NewSheet, log: CallLog) -> None:
+def test_a_nested_field_is_an_input(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
     @pennon.udf(input_columns=["id", "s.a"])
@@ -140,13 +140,13 @@ def test_a_nested_field_is_an_input(new_sheet: NewSheet, log: CallLog) -> None:
         note(path, id)
         return None if a is None else 2 * a
 
-    sheet = nested(new_sheet)
-    sheet.table.add_columns({"y": twice})
-    assert sheet.fill() == list(range(20))
-    assert sheet.values() == {number: None if number % 5 == 4 else 2 * number for number in range(20)}
+    sample = nested(new_sample)
+    sample.table.add_columns({"y": twice})
+    assert sample.fill() == list(range(20))
+    assert sample.values() == {number: None if number % 5 == 4 else 2 * number for number in range(20)}
 
 
-def test_a_nested_field_is_filled(new_sheet: NewSheet, log: CallLog) -> None:
+def test_a_nested_field_is_filled(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
     @pennon.udf(input_columns=["id", "s.a"])
@@ -154,38 +154,38 @@ def test_a_nested_field_is_filled(new_sheet: NewSheet, log: CallLog) -> None:
         note(path, id)
         return None if a is None else 2 * a
 
-    sheet = nested(new_sheet)
-    sheet.table.alter_columns({"path": "s.b", "function": twice})
-    assert sheet.fill("s.b", where="id < 10") == list(range(10))
-    assert sheet.fill("s.b") == list(range(10, 20))
+    sample = nested(new_sample)
+    sample.table.alter_columns({"path": "s.b", "function": twice})
+    assert sample.fill("s.b", where="id < 10") == list(range(10))
+    assert sample.fill("s.b") == list(range(10, 20))
     expected = {n: None if n % 5 == 4 else {"a": n, "b": 2 * n} for n in range(20)}
-    assert sheet.values("s") == expected
-    assert sheet.state("s.b") == (20, 0, 0, 0)
-    assert sheet.fill("s.b") == []
-    sheet.table.add_columns({"y": tenfold(log, input_columns=["id", "id"])})
-    sheet.fill("y")
-    assert sheet.values("s") == expected
-    assert sheet.values("y") == {number: number * 10 for number in range(20)}
-    assert sheet.state("s.b") == (20, 0, 0, 0)
+    assert sample.values("s") == expected
+    assert sample.state("s.b") == (20, 0, 0, 0)
+    assert sample.fill("s.b") == []
+    sample.table.add_columns({"y": tenfold(log, input_columns=["id", "id"])})
+    sample.fill("y")
+    assert sample.values("s") == expected
+    assert sample.values("y") == {number: number * 10 for number in range(20)}
+    assert sample.state("s.b") == (20, 0, 0, 0)
 
 
-def test_an_expression_is_filled_and_goes_stale(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({"y": pennon.computed("x * 10 + 1")})
-    assert sheet.state() == (0, 0, 0, 20)
-    sheet.fill()
-    sheet.update("id = 3", 5)
-    assert sheet.state() == (19, 0, 1, 0)
-    job = sheet.table.backfill("y", progress=False)
+def test_an_expression_is_filled_and_goes_stale(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 2)
+    sample.table.add_columns({"y": pennon.computed("x * 10 + 1")})
+    assert sample.state() == (0, 0, 0, 20)
+    sample.fill()
+    sample.update("id = 3", 5)
+    assert sample.state() == (19, 0, 1, 0)
+    job = sample.table.backfill("y", progress=False)
     assert job.counters["rows_computed"] == 1
-    assert sheet.values() == {key: number * 10 + 1 for key, number in sheet.numbers().items()}
-    sheet.table.alter_columns({"path": "y", "function": tenfold(log)})
-    assert sheet.state() == (0, 0, 20, 0)
-    assert sheet.fill() == list(range(20))
-    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
+    assert sample.values() == {key: number * 10 + 1 for key, number in sample.numbers().items()}
+    sample.table.alter_columns({"path": "y", "function": tenfold(log)})
+    assert sample.state() == (0, 0, 20, 0)
+    assert sample.fill() == list(range(20))
+    assert sample.values() == {key: number * 10 for key, number in sample.numbers().items()}
 
 
-def test_a_plain_pickle_is_called_for_each_row(new_sheet: NewSheet, rest: RestClient) -> None:
+def test_a_plain_pickle_is_called_for_each_row(new_sample: NewSample, rest: RestClient) -> None:
     virtual = {
         "input_columns": ["x"],
         "outputs": [{"column": "y", "struct_field": "", "data_type": {"type": "float64"}, "nullable": True}],
@@ -194,11 +194,11 @@ def test_a_plain_pickle_is_called_for_each_row(new_sheet: NewSheet, rest: RestCl
         "udf_name": "abs",
         "udf_version": "1",
     }
-    sheet = new_sheet(10)
-    sheet.update("id = 3", -5)
-    rest.post(f"{sheet.route}/add_columns", {"new_columns": [{"name": "y", "virtual_column": virtual}]})
-    sheet.fill()
-    assert sheet.values() == {key: float(abs(number)) for key, number in sheet.numbers().items()}
+    sample = new_sample(10)
+    sample.update("id = 3", -5)
+    rest.post(f"{sample.route}/add_columns", {"new_columns": [{"name": "y", "virtual_column": virtual}]})
+    sample.fill()
+    assert sample.values() == {key: float(abs(number)) for key, number in sample.numbers().items()}
 
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -240,22 +240,22 @@ MORE_TYPES: list[tuple[str, pa.DataType, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value"), [case[1:] for case in TYPES], ids=[case[0] for case in TYPES])
-def test_values_of_every_type_are_kept(new_sheet: NewSheet, kind: pa.DataType, value: Any) -> None:
+def test_values_of_every_type_are_kept(new_sample: NewSample, kind: pa.DataType, value: Any) -> None:
     @pennon.udf(data_type=kind)
     def constant(id: int) -> Any:  # noqa: A002
         return value if id % 2 else None
 
-    sheet = new_sheet(6, 2)
+    sample = new_sample(6, 2)
     columns: Any = {("y",) if pa.types.is_struct(kind) else "y": constant}
-    sheet.table.add_columns(columns)
-    sheet.fill(where="id < 4")
-    sheet.fill()
+    sample.table.add_columns(columns)
+    sample.fill(where="id < 4")
+    sample.fill()
     inner = kind.field(0).type if pa.types.is_struct(kind) else kind
     expected = value["s"] if pa.types.is_struct(kind) else value
-    assert sheet.open().schema.field("y").type == inner
-    assert sheet.values() == {number: expected if number % 2 else None for number in range(6)}
-    sheet.compact()
-    assert sheet.state() == (6, 0, 0, 0)
+    assert sample.open().schema.field("y").type == inner
+    assert sample.values() == {number: expected if number % 2 else None for number in range(6)}
+    sample.compact()
+    assert sample.state() == (6, 0, 0, 0)
 
 
 class Constants:
@@ -283,52 +283,52 @@ def constants_of_record_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("plain", [constants_of_rows, constants_of_batch, constants_of_record_batch, Constants])
-def test_functions_of_every_kind_fill_columns_of_every_type(new_sheet: NewSheet, plain: Any) -> None:
+def test_functions_of_every_kind_fill_columns_of_every_type(new_sample: NewSample, plain: Any) -> None:
     kind = pa.struct([(name, kind) for name, kind, _ in MORE_TYPES])
-    sheet = new_sheet(6, 2)
-    sheet.table.add_columns({tuple(kind.names): pennon.udf(data_type=kind, input_columns=["id"])(plain)})
-    sheet.fill("map", where="id < 4")
-    sheet.fill("map")
-    found = sheet.open().to_table(columns=["id", *kind.names])
+    sample = new_sample(6, 2)
+    sample.table.add_columns({tuple(kind.names): pennon.udf(data_type=kind, input_columns=["id"])(plain)})
+    sample.fill("map", where="id < 4")
+    sample.fill("map")
+    found = sample.open().to_table(columns=["id", *kind.names])
     assert [found.schema.field(name).type for name in kind.names] == [kind.field(name).type for name in kind.names]
     expected = {name: value for name, _, value in MORE_TYPES}
     for row in found.to_pylist():
         assert row == {"id": row["id"]} | (expected if row["id"] % 2 else dict.fromkeys(expected))
 
 
-def test_a_function_without_inputs_is_called_for_each_row(new_sheet: NewSheet) -> None:
+def test_a_function_without_inputs_is_called_for_each_row(new_sample: NewSample) -> None:
     @pennon.udf
     def seven() -> int:
         return 7
 
-    sheet = new_sheet(10, 2)
-    sheet.table.add_columns({"y": seven})
-    sheet.fill()
-    assert set(sheet.values().values()) == {7}
-    assert sheet.state() == (10, 0, 0, 0)
+    sample = new_sample(10, 2)
+    sample.table.add_columns({"y": seven})
+    sample.fill()
+    assert set(sample.values().values()) == {7}
+    assert sample.state() == (10, 0, 0, 0)
 
 
-def test_rows_of_a_table_without_stable_ids_are_known_by_fragment(new_sheet: NewSheet, log: CallLog) -> None:
+def test_rows_of_a_table_without_stable_ids_are_known_by_fragment(new_sample: NewSample, log: CallLog) -> None:
     import lance
 
-    from tests.integration.backfill.sheets import Sheet, rows
+    from tests.integration.backfill.sample_tables import SampleTable, rows
 
-    base = new_sheet(1)
+    base = new_sample(1)
     name = new_name()
     folder = base.folder.parent / f"{name}-files"
     lance.write_dataset(rows(0, 20), str(folder), max_rows_per_file=10)
     base.db._transport.post(f"/v1/table/{name}/register", {"location": folder.name}, idempotency_key=None)
-    sheet = Sheet(base.db, base.lance.lake, base.lance.client, log, name)
-    sheet.table.add_columns({"y": tenfold(log)})
-    assert sheet.table.column_state("y").granularity == "fragment"
-    assert sheet.table.backfill("y", dry_run=True).granularity == "fragment"
-    assert sheet.fill(where="id < 5") == list(range(5))
-    assert sheet.fill() == list(range(5, 20))
-    sheet.add(20, 25)
-    assert sheet.fill() == list(range(20, 25))
-    sheet.update("id = 3", 5)
-    assert 3 in sheet.fill()
-    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
+    sample = SampleTable(base.db, base.lance.lake, base.lance.client, log, name)
+    sample.table.add_columns({"y": tenfold(log)})
+    assert sample.table.column_state("y").granularity == "fragment"
+    assert sample.table.backfill("y", dry_run=True).granularity == "fragment"
+    assert sample.fill(where="id < 5") == list(range(5))
+    assert sample.fill() == list(range(5, 20))
+    sample.add(20, 25)
+    assert sample.fill() == list(range(20, 25))
+    sample.update("id = 3", 5)
+    assert 3 in sample.fill()
+    assert sample.values() == {key: number * 10 for key, number in sample.numbers().items()}
 
 
 def test_a_function_gets_the_bytes_of_blobs(spark_server: PennonProcess) -> None:
@@ -384,9 +384,9 @@ def test_a_function_does_not_get_what_an_external_blob_names(
 
 
 @pytest.mark.parametrize("column", ["out0", "computed"])
-def test_a_computed_column_of_any_name_is_filled_bit_by_bit(new_sheet: NewSheet, column: str) -> None:
-    sheet = new_sheet(10)
-    sheet.table.add_columns({column: pennon.computed("x + 1")})
-    sheet.fill(column, where="id < 5")
-    sheet.fill(column)
-    assert sheet.values(column) == {number: 100 * number + 1 for number in range(10)}
+def test_a_computed_column_of_any_name_is_filled_bit_by_bit(new_sample: NewSample, column: str) -> None:
+    sample = new_sample(10)
+    sample.table.add_columns({column: pennon.computed("x + 1")})
+    sample.fill(column, where="id < 5")
+    sample.fill(column)
+    assert sample.values(column) == {number: 100 * number + 1 for number in range(10)}

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from tests.integration.backfill.sheets import new_name
+from tests.integration.backfill.sample_tables import new_name
 
 if TYPE_CHECKING:
-    from tests.integration.backfill.conftest import NewSheet
+    from tests.integration.backfill.conftest import NewSample
     from tests.support.server import PennonProcess
 
 MEGABYTE = 1024 * 1024
@@ -49,13 +49,13 @@ def large_rows(spark_server: PennonProcess) -> str:
     return name
 
 
-def test_a_job_tells_the_memory_that_its_function_takes(new_sheet: NewSheet) -> None:
+def test_a_job_tells_the_memory_that_its_function_takes(new_sample: NewSample) -> None:
     def weigh(x: int) -> int:
         return len(bytes([x % 256]) * (256 * MEGABYTE))
 
-    sheet = new_sheet(2)
-    sheet.table.add_columns({"heavy": pennon.udf(weigh), "light": pennon.computed("x + 1")})
-    heavy, light = (sheet.table.backfill(column, progress=False) for column in ("heavy", "light"))
+    sample = new_sample(2)
+    sample.table.add_columns({"heavy": pennon.udf(weigh), "light": pennon.computed("x + 1")})
+    heavy, light = (sample.table.backfill(column, progress=False) for column in ("heavy", "light"))
     assert heavy.counters["peak_memory_bytes"] > 256 * MEGABYTE
     assert 0 < light.counters["peak_memory_bytes"] < heavy.counters["peak_memory_bytes"] - 128 * MEGABYTE
 

@@ -16,8 +16,8 @@ from lance_namespace.errors import InvalidTableStateError
 import pennon
 from pennon.client import Job, JobTimedOutError
 from tests.integration.backfill.calls import CallLog, note
-from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet, ended, slow, tenfold
+from tests.integration.backfill.conftest import NewSample
+from tests.integration.backfill.sample_tables import SampleTable, ended, slow, tenfold
 from tests.support.rest import RestClient
 from tests.support.waiting import wait_until
 
@@ -69,7 +69,7 @@ from tests.support.waiting import wait_until
     ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_request_makes_no_job(
-    shared: Sheet, rest: RestClient, wrong: dict[str, Any], status: int, code: int
+    shared: SampleTable, rest: RestClient, wrong: dict[str, Any], status: int, code: int
 ) -> None:
     answer = rest.post(f"{shared.route}/backfill_column", {"column": "y", **wrong}, expect=status)
     assert answer["code"] == code, answer
@@ -77,21 +77,21 @@ def test_a_wrong_request_makes_no_job(
 
 
 @pytest.fixture(scope="module")
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sheet:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SampleTable:
     """A table with a column that nobody fills."""
     from tests.clients.lakes import Lake
-    from tests.integration.backfill.sheets import new_name, rows
+    from tests.integration.backfill.sample_tables import new_name, rows
 
     log = CallLog(tmp_path_factory.mktemp("shared") / "calls")
     server = request.getfixturevalue("spark_server")
     db, lake, name = pennon.connect(server.url), Lake(server), new_name()
     db.create_table(name, rows(0, 10))
-    sheet = Sheet(db, lake, lake.connect(), log, name)
-    sheet.table.add_columns({"y": tenfold(log)})
-    return sheet
+    sample = SampleTable(db, lake, lake.connect(), log, name)
+    sample.table.add_columns({"y": tenfold(log)})
+    return sample
 
 
-def test_a_column_whose_values_lance_cannot_store_is_refused(shared: Sheet, rest: RestClient) -> None:
+def test_a_column_whose_values_lance_cannot_store_is_refused(shared: SampleTable, rest: RestClient) -> None:
     function = tenfold(shared.log)
     virtual = {"input_columns": ["id", "x"], "image": "", "udf": base64.b64encode(function.pack()).decode()}
     virtual |= {"udf_name": "f", "udf_version": "1"}
@@ -103,44 +103,44 @@ def test_a_column_whose_values_lance_cannot_store_is_refused(shared: Sheet, rest
     assert "w" not in shared.open().schema.names
 
 
-def test_a_request_that_is_sent_again_makes_one_job(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
-    sheet = new_sheet(5)
-    sheet.table.add_columns({"y": tenfold(log)})
-    key = {"idempotency-key": f"fill-{sheet.name}"}
+def test_a_request_that_is_sent_again_makes_one_job(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+    sample = new_sample(5)
+    sample.table.add_columns({"y": tenfold(log)})
+    key = {"idempotency-key": f"fill-{sample.name}"}
     bodies: list[dict[str, Any]] = [{"column": "y"}, {"column": "y"}, {"column": "y", "mode": "all"}]
-    answers = [rest.raw.post(f"{sheet.route}/backfill_column", json=body, headers=key) for body in bodies]
+    answers = [rest.raw.post(f"{sample.route}/backfill_column", json=body, headers=key) for body in bodies]
     assert [answer.status_code for answer in answers] == [202, 202, 422]
-    (job,) = sheet.db.jobs(table=sheet.name)
+    (job,) = sample.db.jobs(table=sample.name)
     assert [answer.json() for answer in answers[:2]] == [{"job_id": job.id}] * 2
     assert (ended(job).state, log.new()) == ("done", list(range(5)))
 
 
-def test_an_environment_of_the_request_takes_the_place_of_the_functions_own(new_sheet: NewSheet) -> None:
+def test_an_environment_of_the_request_takes_the_place_of_the_functions_own(new_sample: NewSample) -> None:
     def flavour(x: int) -> str:
         return f"{x} {os.environ.get('FLAVOUR')}"
 
-    sheet = new_sheet(2)
-    sheet.table.add_columns({"y": pennon.udf(manifest={"env_vars": {"FLAVOUR": "mint"}})(flavour)})
-    sheet.fill()
-    assert sheet.values() == {0: "0 mint", 1: "100 mint"}
-    sheet.fill(mode="all", manifest={"env_vars": {"FLAVOUR": "plum"}})
-    assert sheet.values() == {0: "0 plum", 1: "100 plum"}
+    sample = new_sample(2)
+    sample.table.add_columns({"y": pennon.udf(manifest={"env_vars": {"FLAVOUR": "mint"}})(flavour)})
+    sample.fill()
+    assert sample.values() == {0: "0 mint", 1: "100 mint"}
+    sample.fill(mode="all", manifest={"env_vars": {"FLAVOUR": "plum"}})
+    assert sample.values() == {0: "0 plum", 1: "100 plum"}
 
 
-def test_a_plan_is_told_and_nothing_done(new_sheet: NewSheet, log: CallLog, rest: RestClient) -> None:
-    sheet = new_sheet(40, 4)
-    sheet.table.add_columns({"y": tenfold(log), "z": slow(log, 0.0, batch_size=4)})
-    answer = rest.post(f"{sheet.route}/backfill_column", {"column": "y", "dry_run": True, "where": "id < 15"})
+def test_a_plan_is_told_and_nothing_done(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+    sample = new_sample(40, 4)
+    sample.table.add_columns({"y": tenfold(log), "z": slow(log, 0.0, batch_size=4)})
+    answer = rest.post(f"{sample.route}/backfill_column", {"column": "y", "dry_run": True, "where": "id < 15"})
     assert (answer["rows"], answer["fragments"], answer["udf_calls"]) == (15, 2, 15)
     assert answer["bytes"] > 0
-    plan = sheet.table.backfill("z", dry_run=True, num_frags=3)
+    plan = sample.table.backfill("z", dry_run=True, num_frags=3)
     assert (plan.rows, plan.fragments, plan.udf_calls) == (30, 3, 9)
-    assert sheet.db.jobs(table=sheet.name) == []
+    assert sample.db.jobs(table=sample.name) == []
     assert log.counts() == {}
-    assert sheet.checkpoints() == []
+    assert sample.checkpoints() == []
 
 
-def test_a_plan_is_what_the_job_does(new_sheet: NewSheet, log: CallLog) -> None:
+def test_a_plan_is_what_the_job_does(new_sample: NewSample, log: CallLog) -> None:
     path = log.path
 
     @pennon.udf(data_type=pa.int64(), batch_size=4)
@@ -148,17 +148,17 @@ def test_a_plan_is_what_the_job_does(new_sheet: NewSheet, log: CallLog) -> None:
         note(path, id[0].as_py())  # once a call
         return pa.array([number * 10 for number in x.to_pylist()], pa.int64())
 
-    sheet = new_sheet(40, 4)
-    sheet.table.add_columns({"y": multiply})
-    sheet.fill(where="id in (2, 3, 25)")
-    plan = sheet.table.backfill("y", dry_run=True, num_frags=3)
+    sample = new_sample(40, 4)
+    sample.table.add_columns({"y": multiply})
+    sample.fill(where="id in (2, 3, 25)")
+    plan = sample.table.backfill("y", dry_run=True, num_frags=3)
     log.new()
-    job = sheet.table.backfill("y", progress=False, num_frags=3)
+    job = sample.table.backfill("y", progress=False, num_frags=3)
     done = (job.counters["rows_committed"], job.counters["fragments_committed"], len(log.new()))
     assert done == (plan.rows, plan.fragments, plan.udf_calls) == (27, 3, 8)
 
 
-def chain(sheet: Sheet, log: CallLog) -> None:
+def chain(sample: SampleTable, log: CallLog) -> None:
     """Give a table columns of which one is computed from the other."""
     path = log.path
 
@@ -167,38 +167,38 @@ def chain(sheet: Sheet, log: CallLog) -> None:
         note(path, id + 1000)
         return y + 1
 
-    sheet.table.add_columns({"y": tenfold(log), "z": more})
+    sample.table.add_columns({"y": tenfold(log), "z": more})
 
 
-def test_a_column_is_not_filled_from_one_that_is_not(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(10)
-    chain(sheet, log)
-    with pytest.raises(InvalidTableStateError, match="'z' is computed from 'y', of which 10 rows are missing"):
-        sheet.fill("z")
+def test_a_column_is_not_filled_from_one_that_is_not(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(10)
+    chain(sample, log)
+    with pytest.raises(InvalidTableStateError, match="'z' is computed from 'y', which has 10 missing"):
+        sample.fill("z")
     with pytest.raises(InvalidTableStateError, match="'y'"):
-        sheet.table.backfill("z", dry_run=True)
-    assert sheet.db.jobs(table=sheet.name) == []
+        sample.table.backfill("z", dry_run=True)
+    assert sample.db.jobs(table=sample.name) == []
 
 
-def test_a_cascade_fills_first_what_comes_first(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 2)
-    chain(sheet, log)
-    assert sheet.table.backfill("z", cascade=True, dry_run=True).before == ("y",)
-    assert sheet.fill("z", cascade=True) == [*range(20), *range(1000, 1020)]
-    assert sheet.values("z") == {number: number * 1000 + 1 for number in range(20)}
-    assert sheet.checkpoints() == []
-    sheet.update("id = 3", 7)
-    assert sheet.fill("z", cascade=True) == [3, 1003]
-    assert sheet.values("z")[3] == 71
+def test_a_cascade_fills_first_what_comes_first(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 2)
+    chain(sample, log)
+    assert sample.table.backfill("z", cascade=True, dry_run=True).before == ("y",)
+    assert sample.fill("z", cascade=True) == [*range(20), *range(1000, 1020)]
+    assert sample.values("z") == {number: number * 1000 + 1 for number in range(20)}
+    assert sample.checkpoints() == []
+    sample.update("id = 3", 7)
+    assert sample.fill("z", cascade=True) == [3, 1003]
+    assert sample.values("z")[3] == 71
 
 
-def test_one_job_of_a_column_runs_at_a_time(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
-    first = sheet.table.backfill_async("y", concurrency=1)
+def test_one_job_of_a_column_runs_at_a_time(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 2)
+    sample.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
+    first = sample.table.backfill_async("y", concurrency=1)
     wait_until(log.counts, "a first batch")
-    second = sheet.table.backfill_async("y")
-    assert sheet.table.column_state("y").active_job == first.id
+    second = sample.table.backfill_async("y")
+    assert sample.table.column_state("y").active_job == first.id
     assert second.refresh().state == "pending"
     assert second.waiting_for != ""
     first.wait(progress=False)
@@ -206,23 +206,23 @@ def test_one_job_of_a_column_runs_at_a_time(new_sheet: NewSheet, log: CallLog) -
     assert log.new() == list(range(20))
 
 
-def test_a_cascade_waits_for_a_column_that_is_being_filled(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 4)
-    chain(sheet, log)
-    sheet.table.alter_columns({"path": "y", "function": slow(log, 0.1, batch_size=5)})
-    first = sheet.table.backfill_async("y", concurrency=1, commit_granularity=1)
+def test_a_cascade_waits_for_a_column_that_is_being_filled(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 4)
+    chain(sample, log)
+    sample.table.alter_columns({"path": "y", "function": slow(log, 0.1, batch_size=5)})
+    first = sample.table.backfill_async("y", concurrency=1, commit_granularity=1)
     wait_until(log.counts, "a first batch")
-    second = sheet.table.backfill_async("z", cascade=True)
+    second = sample.table.backfill_async("z", cascade=True)
     assert second.refresh().waiting_for == "another job of this column"
     assert (ended(first).state, ended(second).state) == ("done", "done")
     assert log.new() == [*range(20), *range(1000, 1020)]
-    assert sheet.values("z") == {number: number * 1000 + 1 for number in range(20)}
+    assert sample.values("z") == {number: number * 1000 + 1 for number in range(20)}
 
 
-def test_a_column_is_the_same_however_it_is_quoted(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(20, 2)
-    sheet.table.add_columns({"y": slow(log, 0.1, batch_size=5)})
-    jobs = [sheet.table.backfill_async(path, concurrency=1) for path in ("y", "`y`")]
+def test_a_column_is_the_same_however_it_is_quoted(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(20, 2)
+    sample.table.add_columns({"y": slow(log, 0.1, batch_size=5)})
+    jobs = [sample.table.backfill_async(path, concurrency=1) for path in ("y", "`y`")]
     assert [ended(job).state for job in jobs] == ["done", "done"]
     assert log.new() == list(range(20))
 
@@ -238,29 +238,29 @@ def _moment(job: Job, kind: str) -> datetime:
     return moment
 
 
-def test_the_more_important_job_goes_first(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(10)
-    sheet.table.add_columns({"y": slow(log, 0.3, batch_size=5)})
-    running = sheet.table.backfill_async("y", mode="all")
+def test_the_more_important_job_goes_first(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(10)
+    sample.table.add_columns({"y": slow(log, 0.3, batch_size=5)})
+    running = sample.table.backfill_async("y", mode="all")
     wait_until(log.counts, "a first batch")
-    low = sheet.table.backfill_async("y", mode="all", priority=-5)
-    high = sheet.table.backfill_async("y", mode="all", priority=5)
+    low = sample.table.backfill_async("y", mode="all", priority=-5)
+    high = sample.table.backfill_async("y", mode="all", priority=5)
     for job in (running, low, high):
         ended(job)
     assert claimed(running) < claimed(high) < claimed(low)
 
 
-def test_commits_come_in_groups_of_the_asked_size(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(50, 5)
-    sheet.table.add_columns({"y": tenfold(log), "z": tenfold(log, 3)})
-    before = sheet.open().version
-    sheet.fill("y", commit_granularity=2)
-    assert sheet.open().version == before + 3
-    sheet.fill("z", commit_granularity=1)
-    assert sheet.open().version == before + 8
+def test_commits_come_in_groups_of_the_asked_size(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(50, 5)
+    sample.table.add_columns({"y": tenfold(log), "z": tenfold(log, 3)})
+    before = sample.open().version
+    sample.fill("y", commit_granularity=2)
+    assert sample.open().version == before + 3
+    sample.fill("z", commit_granularity=1)
+    assert sample.open().version == before + 8
 
 
-def test_calls_overlap_within_a_task(new_sheet: NewSheet, log: CallLog) -> None:
+def test_calls_overlap_within_a_task(new_sample: NewSample, log: CallLog) -> None:
     def meet(id: pa.Array) -> pa.Array:  # noqa: A002
         note(log.path, id[0].as_py())
         until = time.monotonic() + 60
@@ -269,74 +269,74 @@ def test_calls_overlap_within_a_task(new_sheet: NewSheet, log: CallLog) -> None:
             time.sleep(0.01)
         return id
 
-    sheet = new_sheet(64)
-    sheet.table.add_columns({"y": pennon.udf(data_type=pa.int64(), kind="batch", batch_size=16)(meet)})
-    sheet.table.backfill("y", concurrency=1, intra_applier_concurrency=4, progress=False)
-    assert sheet.values() == {number: number for number in range(64)}
+    sample = new_sample(64)
+    sample.table.add_columns({"y": pennon.udf(data_type=pa.int64(), kind="batch", batch_size=16)(meet)})
+    sample.table.backfill("y", concurrency=1, intra_applier_concurrency=4, progress=False)
+    assert sample.values() == {number: number for number in range(64)}
 
 
-def test_a_function_fails_the_same_among_several_calls(new_sheet: NewSheet, log: CallLog) -> None:
+def test_a_function_fails_the_same_among_several_calls(new_sample: NewSample, log: CallLog) -> None:
     from pennon.functions import ErrorPolicy
-    from tests.integration.backfill.sheets import failing_on
+    from tests.integration.backfill.sample_tables import failing_on
 
-    sheet = new_sheet(40)
-    sheet.table.add_columns({"y": failing_on(log, [7, 31], ErrorPolicy.skip())})
-    sheet.fill(concurrency=1, intra_applier_concurrency=4)
-    assert sheet.state() == (38, 2, 0, 0)
-    assert sorted(sheet.table.errors("y")["error_message"].to_pylist()) == ["row 31 is bad", "row 7 is bad"]
+    sample = new_sample(40)
+    sample.table.add_columns({"y": failing_on(log, [7, 31], ErrorPolicy.skip())})
+    sample.fill(concurrency=1, intra_applier_concurrency=4)
+    assert sample.state() == (38, 2, 0, 0)
+    assert sorted(sample.table.errors("y")["error_message"].to_pylist()) == ["row 31 is bad", "row 7 is bad"]
 
 
-def test_small_tasks_and_checkpoints_come_to_the_same(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(60, 6)
-    sheet.table.add_columns({"y": tenfold(log), "z": tenfold(log, 10)})
-    assert sheet.fill("y", task_size=10, concurrency=3, checkpoint_size=3) == list(range(60))
+def test_small_tasks_and_checkpoints_come_to_the_same(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(60, 6)
+    sample.table.add_columns({"y": tenfold(log), "z": tenfold(log, 10)})
+    assert sample.fill("y", task_size=10, concurrency=3, checkpoint_size=3) == list(range(60))
     options = {"min_checkpoint_size": 2, "max_checkpoint_size": 4, "batch_checkpoint_flush_interval_seconds": 0.0}
-    assert sheet.fill("z", **options) == list(range(60))
-    assert sheet.values("y") == sheet.values("z") == {number: number * 1000 for number in range(60)}
-    assert sheet.checkpoints() == []
+    assert sample.fill("z", **options) == list(range(60))
+    assert sample.values("y") == sample.values("z") == {number: number * 1000 for number in range(60)}
+    assert sample.checkpoints() == []
 
 
-def test_the_default_cluster_has_a_name(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(5)
-    sheet.table.add_columns({"y": tenfold(log)})
-    assert sheet.fill(cluster="default") == list(range(5))
+def test_the_default_cluster_has_a_name(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(5)
+    sample.table.add_columns({"y": tenfold(log)})
+    assert sample.fill(cluster="default") == list(range(5))
 
 
-def test_a_job_that_takes_too_long_times_out(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(40)
-    sheet.table.add_columns({"y": slow(log, 1.0, batch_size=5)})
+def test_a_job_that_takes_too_long_times_out(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(40)
+    sample.table.add_columns({"y": slow(log, 1.0, batch_size=5)})
     with pytest.raises(JobTimedOutError, match="timeout_seconds") as caught:
-        sheet.fill(timeout=1.0)
+        sample.fill(timeout=1.0)
     assert caught.value.job.state == "timed_out"
-    assert sheet.state() == (0, 0, 0, 40)
+    assert sample.state() == (0, 0, 0, 40)
 
 
-def test_a_paused_job_goes_on_where_it_was(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(40, 2)
-    sheet.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
-    job = sheet.table.backfill_async("y", concurrency=1)
+def test_a_paused_job_goes_on_where_it_was(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(40, 2)
+    sample.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
+    job = sample.table.backfill_async("y", concurrency=1)
     wait_until(lambda: sum(log.counts().values()) >= 10, "two batches")
     job.pause()
     wait_until(lambda: job.refresh().state == "paused", "the job to rest")
-    assert sheet.table.column_state("y").active_job == job.id
+    assert sample.table.column_state("y").active_job == job.id
     assert job.resume() == "resumed"
     job.wait(progress=False)
-    assert sheet.values() == {number: number * 1000 for number in range(40)}
+    assert sample.values() == {number: number * 1000 for number in range(40)}
     counts = log.counts()
     assert sum(counts.values()) - len(counts) <= 5
-    assert sheet.checkpoints() == []
+    assert sample.checkpoints() == []
 
 
-def test_rows_added_later_are_filled_unasked(new_sheet: NewSheet, log: CallLog) -> None:
-    sheet = new_sheet(10)
-    sheet.table.add_columns({"y": tenfold(log, auto_backfill=True)})
-    wait_until(lambda: sheet.state() == (10, 0, 0, 0), "the first rows filled")
+def test_rows_added_later_are_filled_unasked(new_sample: NewSample, log: CallLog) -> None:
+    sample = new_sample(10)
+    sample.table.add_columns({"y": tenfold(log, auto_backfill=True)})
+    wait_until(lambda: sample.state() == (10, 0, 0, 0), "the first rows filled")
     for start in range(10, 40, 10):
-        sheet.add(start, start + 10)
-    sheet.update("id = 3", 5)
-    wait_until(lambda: sheet.state() == (40, 0, 0, 0), "the later rows filled")
-    assert sheet.values() == {key: number * 10 for key, number in sheet.numbers().items()}
-    jobs = sheet.db.jobs(table=sheet.name)
+        sample.add(start, start + 10)
+    sample.update("id = 3", 5)
+    wait_until(lambda: sample.state() == (40, 0, 0, 0), "the later rows filled")
+    assert sample.values() == {key: number * 10 for key, number in sample.numbers().items()}
+    jobs = sample.db.jobs(table=sample.name)
     spans = sorted((claimed(ended(job)), _moment(job, "done")) for job in jobs)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     assert sum(log.counts().values()) <= 42

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from tests.integration.backfill.conftest import NewSheet
-from tests.integration.backfill.sheets import Sheet
+from tests.integration.backfill.conftest import NewSample
+from tests.integration.backfill.sample_tables import SampleTable
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def watchful(folder: str, seconds: float) -> Any:
     return pennon.udf(data_type=pa.string(), kind="batch")(look)
 
 
-def calls(sheet: Sheet, seconds: float = 0.0, **options: Any) -> list[Call]:
+def calls(sample: SampleTable, seconds: float = 0.0, **options: Any) -> list[Call]:
     """Fill a column, and return its calls in the order in which they were made."""
-    sheet.table.add_columns({"y": watchful(str(sheet.folder), seconds)})
-    sheet.fill(**options)
-    assert sheet.checkpoints() == []
-    return sorted((Call(*json.loads(value)) for value in set(sheet.values().values())), key=lambda call: call.began)
+    sample.table.add_columns({"y": watchful(str(sample.folder), seconds)})
+    sample.fill(**options)
+    assert sample.checkpoints() == []
+    return sorted((Call(*json.loads(value)) for value in set(sample.values().values())), key=lambda call: call.began)
 
 
 def rows_of_tasks(made: list[Call]) -> list[int]:
@@ -68,32 +68,32 @@ def rows_of_tasks(made: list[Call]) -> list[int]:
     ],
     ids=str,
 )
-def test_fragments_are_shared_out_among_tasks(new_sheet: NewSheet, options: dict[str, int], rows: list[int]) -> None:
-    assert rows_of_tasks(calls(new_sheet(60, 6), **options)) == rows
+def test_fragments_are_shared_out_among_tasks(new_sample: NewSample, options: dict[str, int], rows: list[int]) -> None:
+    assert rows_of_tasks(calls(new_sample(60, 6), **options)) == rows
 
 
-def test_no_more_tasks_run_at_once_than_asked_for(new_sheet: NewSheet) -> None:
-    made = calls(new_sheet(60, 6), 0.02, concurrency=1, task_size=10)
+def test_no_more_tasks_run_at_once_than_asked_for(new_sample: NewSample) -> None:
+    made = calls(new_sample(60, 6), 0.02, concurrency=1, task_size=10)
     assert len(rows_of_tasks(made)) == 6
     assert all(before.ended <= after.began for before, after in itertools.pairwise(made))
 
 
-def test_checkpoints_are_of_the_size_asked_for(new_sheet: NewSheet) -> None:
-    made = calls(new_sheet(30), concurrency=1, checkpoint_size=6)
+def test_checkpoints_are_of_the_size_asked_for(new_sample: NewSample) -> None:
+    made = calls(new_sample(30), concurrency=1, checkpoint_size=6)
     assert [call.rows for call in made] == [6] * 5
     assert [call.kept for call in made] == [[6] * number for number in range(5)]
 
 
-def test_checkpoints_are_no_smaller_and_no_larger_than_asked_for(new_sheet: NewSheet) -> None:
+def test_checkpoints_are_no_smaller_and_no_larger_than_asked_for(new_sample: NewSample) -> None:
     bounds = {"min_checkpoint_size": 20, "max_checkpoint_size": 50, "batch_checkpoint_flush_interval_seconds": 0.0}
-    made = calls(new_sheet(200), concurrency=1, **bounds)
+    made = calls(new_sample(200), concurrency=1, **bounds)
     sizes = made[-1].kept
     assert len(sizes) >= 3
     assert all(20 <= size <= 50 for size in sizes)
 
 
 @pytest.mark.parametrize(("interval", "is_kept"), [(0.0, True), (3600.0, False)])
-def test_results_are_kept_as_often_as_asked_for(new_sheet: NewSheet, interval: float, is_kept: bool) -> None:
-    made = calls(new_sheet(60), 0.15, concurrency=1, batch_checkpoint_flush_interval_seconds=interval)
+def test_results_are_kept_as_often_as_asked_for(new_sample: NewSample, interval: float, is_kept: bool) -> None:
+    made = calls(new_sample(60), 0.15, concurrency=1, batch_checkpoint_flush_interval_seconds=interval)
     assert len(made) > 1
     assert bool(made[-1].kept) == is_kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, TableSchemaValidationError
 
-from pennon.namespace.operations import record_transaction
-from pennon.tables.arrow_stream import ArrowSource, BytesBody, source_of
+from pennon.namespace.transaction_records import record_transaction
+from pennon.tables.arrow_stream import ArrowSource, source_of
 from tests.integration.catalog.lakes import rows
 from tests.integration.data.tables import stream_of
 from tests.support.waiting import wait_until
@@ -44,7 +45,7 @@ def test_whoever_is_refused_in_a_group_fails_alone(lake: Lake) -> None:
             return type(error)
 
     with ThreadPoolExecutor(5) as threads:
-        with writer.turn(table):  # whoever comes meanwhile waits, and then shares one commit
+        with writer.lock(table):  # whoever comes meanwhile waits, and then shares one commit
             waiting = [
                 threads.submit(append, rows(1, 100), accepted),
                 threads.submit(append, rows(1, 200), refused),
@@ -52,23 +53,23 @@ def test_whoever_is_refused_in_a_group_fails_alone(lake: Lake) -> None:
                 threads.submit(append, rows(1).rename_columns(["other"]), accepted),
                 threads.submit(append, rows(1, 400), refused),
             ]
-            lanes = writer._lanes._lanes  # nothing else tells that they wait
-            wait_until(lambda: len(lanes[f"{table.id}/"].waiting) == len(waiting))
+            queues = writer._queue._queues  # nothing else shows that they wait
+            wait_until(lambda: len(queues[f"{table.id}/"].waiting) == len(waiting))
         outcomes = [waited.result(60) for waited in waiting]
     assert outcomes == [1, ConcurrentModificationError, 2, TableSchemaValidationError, ConcurrentModificationError]
     assert lake.numbers("t") == [1, 2]
     assert sorted(lake.open("t").to_table()["number"].to_pylist()) == [0, 1, 100, 300, 301]
 
 
-class Overtaken(BytesBody):
+class Overtaken(io.BytesIO):
     """A body in the middle of which something happens."""
 
     def __init__(self, content: bytes, happens: Callable[[], object]) -> None:
         super().__init__(content)
         self._happens: list[Callable[[], object]] = [happens]
 
-    def read(self, size: int = -1) -> bytes:
-        if self._happens and size < HEAD:
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self._happens and (size or 0) < HEAD:
             self._happens.pop()()
         return super().read(size)
 

@@ -118,7 +118,7 @@ def test_a_manifest_that_was_replaced_in_its_place_is_not_read(
 def test_a_replaced_manifest_is_not_read_beside_the_one_that_is_open(
     mine: DataTable, theirs: DataTable, tmp_path: Path
 ) -> None:
-    """Processes for demanding SQL and copies of tables read a version from storage that the server has open already."""
+    """Query processes and copies of tables read a version from storage that the server has open already."""
     mine.do("update_field_metadata", {"updates": [{"path": "id", "metadata": {"note": "x" * 2000}}]})
     assert mine.count(version=2) == 10
     place = folder_of(mine) / "_versions" / manifest_name(2)
@@ -126,10 +126,10 @@ def test_a_replaced_manifest_is_not_read_beside_the_one_that_is_open(
     place.unlink()
     place.write_bytes(content)
     assert lance.dataset(folder_of(mine), version=2).count_rows() == 3
-    demanding = {"predicate": "length(repeat(word, 100)) >= 0", "version": 2}
-    assert error(mine.ask("count_rows", demanding)) == (400, 13)
-    demanding = {"k": 10, "version": 2, "filter": demanding["predicate"]}
-    assert error(mine.ask("query", demanding)) == (400, 13)
+    isolated = {"predicate": "length(repeat(word, 100)) >= 0", "version": 2}
+    assert error(mine.ask("count_rows", isolated)) == (400, 13)
+    isolated = {"k": 10, "version": 2, "filter": isolated["predicate"]}
+    assert error(mine.ask("query", isolated)) == (400, 13)
     for is_shallow in (False, True):
         made = DataTable(mine.http, mine.names[0], f"made_{is_shallow}")
         body = {"source_location": str(folder_of(mine)), "source_version": 2, "is_shallow": is_shallow}

@@ -235,14 +235,17 @@ class TestCommitting:
     def test_whoever_looks_at_the_folder_meanwhile_does_not_bring_it_back(
         self, three: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write = three.ns._write
+        database = three.ns.services.database
+        write = database.write
 
         def look_afterwards(work: Any) -> Any:
             result = write(work)
+            monkeypatch.setattr(database, "write", write)
             assert three("ListTables", "$").tables == []
+            monkeypatch.setattr(database, "write", look_afterwards)
             return result
 
-        monkeypatch.setattr(three.ns, "_write", look_afterwards)
+        monkeypatch.setattr(database, "write", look_afterwards)
         commit(three, deregistered("t"))
         assert three("ListTables", "$").tables == []
 

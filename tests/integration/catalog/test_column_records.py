@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from pennon.catalog import Connection, Database, column_errors, column_states, column_writes, open_database, tables
-from pennon.catalog.column_errors import ColumnError, Place
-from pennon.catalog.column_states import Fill
+from pennon.catalog.column_errors import ColumnError, ErrorScope
+from pennon.catalog.column_states import ColumnStateRecord
 from pennon.catalog.schema import migrate
 from pennon.catalog.tables import Table
 
 TABLE = Table("t1", (), "t", "file:///t")
-PLACE = Place("t1", "", "y")
+PLACE = ErrorScope("t1", "", "y")
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def database(catalog_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def fill(version: int, *, fragment: int = 0, branch: str = "", signature: str | None = None) -> Fill:
-    return Fill("t1", "key", signature or f"s{version}", branch, fragment, version, b"\x00state")
+def fill(version: int, *, fragment: int = 0, branch: str = "", signature: str | None = None) -> ColumnStateRecord:
+    return ColumnStateRecord("t1", "key", signature or f"s{version}", branch, fragment, version, b"\x00state")
 
 
-def save(database: Database, *fills: Fill) -> None:
+def save(database: Database, *fills: ColumnStateRecord) -> None:
     for each in fills:
         database.write(lambda connection, each=each: column_states.save(connection, each))  # type: ignore[misc]
 
@@ -70,7 +70,7 @@ def test_errors_come_in_the_order_of_their_rows_page_by_page(database: Database)
     assert page(None, (0, 7), 2) == [(1, 4)]
     assert page("a", None, 9) == [(0, 2), (1, 4)]
     located = database.read(lambda connection: column_errors.of_column(connection, PLACE))
-    database.write(lambda connection: column_errors.forget(connection, [error.id for error in located]))
+    database.write(lambda connection: column_errors.delete(connection, [error.id for error in located]))
     assert page(None, None, 9) == []
 
 
@@ -91,18 +91,18 @@ def test_records_of_column_writes_are_bounded_and_end_with_their_branch(database
         )
 
     def save_all(connection: Connection) -> None:
-        for version in range(column_writes.MOST_KEPT + 3):
+        for version in range(column_writes.MAX_RECORDS + 3):
             column_writes.save(connection, "t1", "", version, b"\x00old")
         column_writes.save(connection, "t1", "", 514, b"\x00new")
         column_writes.save(connection, "t1", "dev", 2, b"\x00dev")
 
     database.write(save_all)
     assert read()[:2] == [("dev", 2, b"\x00dev"), ("", 3, b"\x00old")]
-    assert (len(read()), read()[-1]) == (column_writes.MOST_KEPT + 1, ("", 514, b"\x00new"))
+    assert (len(read()), read()[-1]) == (column_writes.MAX_RECORDS + 1, ("", 514, b"\x00new"))
     since = database.read(lambda connection: column_writes.of_branch(connection, "t1", "", 513))
     assert since == [(514, b"\x00new")]
     database.write(lambda connection: column_writes.delete(connection, "t1", "", 514))
     database.write(lambda connection: column_writes.delete_branch(connection, "t1", "dev"))
-    assert (len(read()), read()[-1][1]) == (column_writes.MOST_KEPT - 1, 513)
+    assert (len(read()), read()[-1][1]) == (column_writes.MAX_RECORDS - 1, 513)
     database.write(lambda connection: tables.delete(connection, "t1"))
     assert read() == []

@@ -168,10 +168,10 @@ class TestReplays:
 
 def die_after_the_record(lake: Lake, table: str, staged: Staged) -> None:
     """Record a version and put nothing in place, as a process does that dies at that moment."""
-    found = lake.ns._table(tuple(table.split("$")))
+    found = lake.ns.find_table(tuple(table.split("$")))
     ready = lake.ns.services.authority.stage(found, Proposal(2, staged.path))
     assert not isinstance(ready, versions.Version)
-    lake.ns.services.database.write(lambda c: lake.ns.services.authority.record(c, ready, "dead"))
+    lake.ns.services.database.write(lambda c: lake.ns.services.authority.record_version(c, ready, "dead"))
 
 
 class TestNumbers:

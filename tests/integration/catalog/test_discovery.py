@@ -24,6 +24,7 @@ from lance_namespace.errors import (
 
 from pennon.catalog import garbage
 from pennon.commits.history import stored_versions
+from pennon.namespace.new_tables import NewTables
 from pennon.tables import discovery
 from tests.integration.catalog.lakes import rows
 from tests.integration.data.tables import stream_of
@@ -97,7 +98,7 @@ class TestFinding:
 
     def test_it_can_be_switched_off(self, open_lake: OpenLake, tmp_path: Path) -> None:
         lancedb.connect(tmp_path / "old").create_table("one", rows())
-        lake = open_lake(tmp_path / "old", discover=False)
+        lake = open_lake(tmp_path / "old", discover_tables=False)
         assert lake("ListTables", "$").tables == []
         with pytest.raises(TableNotFoundError):
             lake("TableExists", "one")
@@ -145,14 +146,14 @@ class TestFinding:
 class TestMarkers:
     def test_a_clone_that_is_being_made_is_not_found(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         lake.write("one")
-        write, listed = lake.ns._write_in_namespace, []
+        write, listed = NewTables.write, []
 
         def look_and_write(*arguments: Any) -> str:
             listed.append(lake("ListTables", "$").tables)
             return write(*arguments)
 
-        monkeypatch.setattr(lake.ns, "_write_in_namespace", look_and_write)
-        lake.ns.clone_table(("two",), str(lake.folder("one")), None, None, shallow=False)
+        monkeypatch.setattr(NewTables, "write", look_and_write)
+        lake.ns.clones.clone_table(("two",), str(lake.folder("one")), None, None, shallow=False)
         assert listed == [["one"]]
         assert lake("ListTables", "$").tables == ["one", "two"]
         assert lance.dataset(lake.root / "two.lance").count_rows() == 2, "LanceDB finds it by its name"
@@ -203,7 +204,7 @@ class TestMarkers:
         def see_the_last_of_it(*given: Any) -> Any:
             seen = stored_versions(*given)
             shutil.rmtree(place, ignore_errors=True)
-            database.write(lambda c: garbage.remove(c, str(place)))
+            database.write(lambda c: garbage.delete(c, str(place)))
             return seen
 
         monkeypatch.setattr(discovery, "stored_versions", see_the_last_of_it)
@@ -344,13 +345,13 @@ class TestMadeAgain:
         assert lake.folder("t") == lake.root / "t.lance"
 
     def test_the_place_is_free_once_transactions_are_forgotten(self, open_lake: OpenLake) -> None:
-        lake = open_lake(transaction_days=1e-9)
+        lake = open_lake(transaction_retention_days=1e-9)
         for _ in range(2):
             lake.write("t")
             assert lake.folder("t") == lake.root / "t.lance"
             lake("DropTable", "t")
             time.sleep(0.002)
-            lake.ns.tidy()
+            lake.ns.maintain()
 
 
 class TestLinks:
@@ -392,7 +393,7 @@ class TestLinks:
         linked = lake.root / "t.lance" / place
         shutil.rmtree(linked)
         linked.symlink_to(outside / place)
-        with pytest.raises(PermissionDeniedError, match="leads out"):
+        with pytest.raises(PermissionDeniedError, match="link to a target outside"):
             lake("CountTableRows", "t")
 
     def test_a_commit_does_not_name_links(self, lake: Lake, outside: Path) -> None:

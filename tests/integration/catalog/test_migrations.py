@@ -12,8 +12,21 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pennon.catalog import open_database, tables, versions
-from pennon.catalog.schema import SchemaError, latest_version, migrate, migrations, schema_version
+from pennon.catalog import (
+    clones,
+    column_states,
+    dropped_locations,
+    garbage,
+    idempotency,
+    index_builds,
+    job_events,
+    jobs,
+    open_database,
+    tables,
+    versions,
+    view_schedules,
+)
+from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, migrations, schema_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +49,27 @@ INSERT INTO namespaces VALUES ('shop', '', 'shop', '{}', 1);
 INSERT INTO tables VALUES ('t1', 'shop', 'teas', '/lake/teas', 'created', 1, 0, '{"owner": "ada"}', 2);
 INSERT INTO versions VALUES ('t1', '', 3, '3.manifest', NULL, 10, NULL, 'digest', '{}', 0, NULL, 4);
 """
+#: Rows of the tables that the migration of names touches, as the schema before it has them.
+CATALOG_BEFORE_NAMES = """
+INSERT INTO namespaces VALUES ('shop', '', 'shop', '{}', 1);
+INSERT INTO tables VALUES ('t1', 'shop', 'teas', 'teas.lance', 'created', 1, 0, '{}', 2);
+INSERT INTO tables VALUES ('t2', 'shop', 'copy', 'copy.lance', 'created', 1, 0, '{}', 2);
+INSERT INTO tables VALUES ('v1', 'shop', 'view', 'view.lance', 'view', 1, 0, '{}', 2);
+INSERT INTO clones VALUES ('t2', 't1');
+INSERT INTO garbage VALUES ('old.lance', 't0', 3, 4);
+INSERT INTO dropped_places VALUES ('gone.lance', 5);
+INSERT INTO idempotency VALUES ('ada', 'key', 'print', 'tx', 200, '{"a": 1}', 6);
+INSERT INTO index_builds VALUES ('t1', '', 'idx', 'name', 'BTREE', 'broken', 7);
+INSERT INTO views (table_id, kind, definition, request, auto_refresh, on_schema_change, created_at)
+    VALUES ('v1', 'query', '{}', '{}', 0, 'ignore_new', 10);
+INSERT INTO view_slots VALUES ('v1', '@hourly', 11);
+INSERT INTO jobs (id, kind, table_id, branch, target, namespace, name, state, priority, spec, submitted_by, context,
+    created_at, worker, lease_until, attempt, takeovers, wish, counters, events)
+    VALUES ('j1', 'backfill', 't1', '', 'column', 'shop', 'teas', 'running', 0, '{}', 'ada', '{}',
+    12, 'w1', 13, 1, 0, 'pause', '{}', 1);
+INSERT INTO job_events VALUES ('j1', 1, 12, 'submitted', '', '{}');
+"""
+BEFORE_NAMES = 17
 
 
 @contextmanager
@@ -123,6 +157,43 @@ def test_what_the_first_schema_held_is_there_in_the_latest(catalog_url: str) -> 
     assert (version.version, version.manifest, version.size, version.pending) == (3, "3.manifest", 10, False)
 
 
+def test_rows_of_renamed_tables_and_columns_are_kept(catalog_url: str) -> None:
+    with opened(catalog_url) as database:
+        migrate(database, BEFORE_NAMES)
+        database.write(lambda connection: connection.script(CATALOG_BEFORE_NAMES))
+        state = ("t1", "column", "files", "", 8, 9, b"state")
+        database.write(
+            lambda connection: connection.run("INSERT INTO column_fills VALUES (?, ?, ?, ?, ?, ?, ?)", *state)
+        )
+        migrate(database)
+
+        def read(connection: Connection) -> None:
+            assert [table.id for table in clones.of(connection, "t1")] == ["t2"]
+            assert garbage.contains(connection, "old.lance")
+            assert dropped_locations.contains(connection, "gone.lance")
+            assert idempotency.find(connection, "ada", "key") == idempotency.Outcome("print", "tx", 200, '{"a": 1}')
+            build = index_builds.Build("t1", "", "idx", "name", "BTREE", "broken")
+            assert index_builds.of_branch(connection, "t1", "") == [build]
+            states = column_states.of_column(connection, "t1", "column")
+            assert [(state.fragment_id, state.version, state.state) for state in states] == [(8, 9, b"state")]
+            due = view_schedules.find(connection, "v1")
+            assert due is not None
+            assert (due.schedule, due.due_at) == ("@hourly", 11)
+            job = jobs.find(connection, "j1")
+            assert job is not None
+            assert (job.state, job.worker, job.stop_request) == ("running", "w1", "pause")
+
+        database.read(read)
+        assert database.write(lambda connection: job_events.append(connection, "j1", "paused", 14))
+        events = database.read(lambda connection: job_events.after(connection, "j1", 0, 10))
+        assert [(event.seq, event.kind) for event in events] == [(1, "submitted"), (2, "paused")]
+        # Foreign keys still lead to the renamed tables.
+        database.write(lambda connection: tables.deregister(connection, "t1"))
+        assert database.read(lambda connection: column_states.of_column(connection, "t1", "column")) == []
+        database.write(lambda connection: tables.delete(connection, "v1"))
+        assert database.read(lambda connection: view_schedules.find(connection, "v1")) is None
+
+
 def test_an_up_to_date_schema_is_left_alone(catalog_url: str) -> None:
     with opened(catalog_url) as database:
         migrate(database)
@@ -136,7 +207,7 @@ def test_a_newer_schema_is_refused_and_left_alone(catalog_url: str) -> None:
         migrate(database)
         newer = latest_version() + 1
         database.write(lambda c: c.run("UPDATE pennon_schema SET version = ?", newer))
-        with pytest.raises(SchemaError, match=f"{newer}.*upgrade Pennon"):
+        with pytest.raises(SchemaVersionError, match=f"{newer}.*Upgrade Pennon"):
             migrate(database)
         assert schema_version(database) == newer
 

@@ -212,8 +212,8 @@ class TestDropping:
     ) -> None:
         lake("CreateNamespace", "a")
         lake.write("a$t")
-        monkeypatch.setattr("pennon.namespace.tables.new_id", lambda: "0" * 32)
-        lake.ns.clone_table(("a", "c"), str(lake.folder("a$t")), None, None, shallow=True)
+        monkeypatch.setattr("pennon.namespace.new_tables.new_id", lambda: "0" * 32)
+        lake.ns.clones.clone_table(("a", "c"), str(lake.folder("a$t")), None, None, shallow=True)
         lake("DropNamespace", "a", behavior="cascade")
         assert lake("ListNamespaces", "$").namespaces == []
 

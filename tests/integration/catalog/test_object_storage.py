@@ -37,7 +37,8 @@ class Bucket:
     def __init__(self, root: S3Root) -> None:
         self.root = root
         options = {key.removeprefix("aws_"): value for key, value in root.options.items() if key != "allow_http"}
-        self.store = S3Store(root.bucket, config=options, client_options={"allow_http": True})
+        config: Any = options  # the stub lists each option
+        self.store = S3Store(root.bucket, config=config, client_options={"allow_http": True})
 
     def listing(self, prefix: str = "") -> set[str]:
         found = obstore.list(self.store, prefix=f"{self.root.prefix}/{prefix}" if prefix else self.root.prefix)
@@ -61,7 +62,7 @@ def bucket(s3_root: S3Root) -> Bucket:
 @pytest.fixture
 def lake(s3_root: S3Root, tmp_path: Path) -> Iterator[Lake]:
     settings = {"root": s3_root.url, "storage_options": s3_root.options, "vend_credentials": True}
-    opened = Lake(tmp_path / "catalog", discover_seconds=0.0, **settings)
+    opened = Lake(tmp_path / "catalog", discovery_interval_seconds=0.0, **settings)
     yield opened
     opened.close()
 

@@ -32,6 +32,19 @@ TO_SCHEMA_13 = (
     "DROP TABLE column_writes",
     "DROP TABLE lost_versions",
     "DROP TABLE catalog_identity",
+    "ALTER TABLE view_schedules RENAME TO view_slots",
+    "ALTER TABLE dropped_locations RENAME TO dropped_places",
+    "DROP INDEX column_states_by_fragment",
+    "ALTER TABLE column_states RENAME TO column_fills",
+    "CREATE INDEX column_fills_by_fragment ON column_fills (table_id, branch, column_key, fragment_id)",
+    "DROP INDEX clones_by_source",
+    "ALTER TABLE clones RENAME COLUMN source_id TO origin_id",
+    "CREATE INDEX clones_by_origin ON clones (origin_id)",
+    "ALTER TABLE jobs RENAME COLUMN stop_request TO wish",
+    "ALTER TABLE jobs RENAME COLUMN event_count TO events",
+    "ALTER TABLE index_builds RENAME COLUMN heartbeat_at TO alive_at",
+    "ALTER TABLE garbage RENAME COLUMN lease_until TO leased_until",
+    "ALTER TABLE idempotency RENAME COLUMN response TO answer",
     "UPDATE pennon_schema SET version = 13",
 )
 
@@ -63,7 +76,7 @@ def refused(lake: Lake) -> None:
         lake("DropTable", "teas")
     with pytest.raises(PermissionDeniedError, match="pennon doctor --adopt"):
         lake.commit("teas", lake.stage("teas"))
-    lake.ns.tidy()
+    lake.ns.maintain()
     assert lake.open("teas").count_rows() == 10
     assert lake.numbers("teas") == [1]
     assert before.keys() <= set(lake.folder("teas").rglob("*"))
@@ -86,7 +99,7 @@ def test_a_copied_folder_is_a_lake_of_its_own(home: Lake, tmp_path: Path) -> Non
     copy = Lake(tmp_path / "copy")
     assert {copy.folder("teas").parent, copy.folder("again").parent} == {copy.root}
     write_everywhere(copy)
-    copy.ns.tidy()
+    copy.ns.maintain()
     assert (copy.open("teas").count_rows(), copy("ListTables", "$").tables) == (1, ["fresh", "teas"])
     assert (home.open("teas").count_rows(), home.open("again").count_rows()) == (10, 5)
     assert lance.dataset(home.root / "again.lance").count_rows() == 5
@@ -164,7 +177,7 @@ def test_a_catalog_is_not_served_with_a_root_that_it_does_not_know(home: Lake, t
     shutil.copytree(home.root / ".pennon", tmp_path / "other" / ".pennon")
     lost = Lake(tmp_path / "other", root=str(tmp_path / "empty"))
     records = lost.records()
-    with pytest.raises(PermissionDeniedError, match="served with another storage root"):
+    with pytest.raises(PermissionDeniedError, match="used with another storage root"):
         lost("DeclareTable", "more")
     with pytest.raises(Exception, match=r"version|data"):
         lost.open("teas")
@@ -216,7 +229,7 @@ def test_a_copy_of_a_lake_of_the_release_before_writes_once_it_is_adopted(home: 
 def test_a_table_outside_the_root_is_managed_by_one_catalog(tmp_path: Path) -> None:
     outside = tmp_path / "outside" / "teas.lance"
     lance.write_dataset(rows(10), outside)
-    settings: dict[str, Any] = {"allowed_locations": [str(outside.parent)], "manage_registered": True}
+    settings: dict[str, Any] = {"allowed_locations": [str(outside.parent)], "manage_registered_tables": True}
     first, second = Lake(tmp_path / "first", **settings), Lake(tmp_path / "second", **settings)
     first("RegisterTable", "teas", location=str(outside))
     with pytest.raises(PermissionDeniedError, match="managed by another catalog"):

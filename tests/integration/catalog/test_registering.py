@@ -51,12 +51,12 @@ class TestRegistering:
         put(lake.root / "two")
         lake("RegisterTable", "one", location="one")
         assert lake("DescribeTable", "one").managed_versioning is False
-        managing = open_lake(manage_registered=True)
+        managing = open_lake(manage_registered_tables=True)
         managing("RegisterTable", "two", location="two")
         assert managing("DescribeTable", "two").managed_versioning is True
 
     def test_a_managed_one_keeps_its_history_and_goes_on_from_it(self, open_lake: OpenLake) -> None:
-        lake = open_lake(manage_registered=True)
+        lake = open_lake(manage_registered_tables=True)
         folder = put(lake.root / "t")
         lance.write_dataset(rows(), folder, mode="append")
         lance.dataset(folder).create_branch("dev")
@@ -207,13 +207,13 @@ class TestStorageRoot:
             lenient("RegisterTable", "t", location=str(other))
         assert lenient("RegisterTable", "t", location=f"file://{allowed}").location == f"file://{allowed}"
         assert lenient.open("t").count_rows() == 2
-        assert str(tmp_path).lstrip("/") not in lenient.ns.explain_query(("t",), {"k": 1}, verbose=True)
+        assert str(tmp_path).lstrip("/") not in lenient.ns.queries.explain_query(("t",), {"k": 1}, verbose=True)
 
     def test_files_of_a_dropped_table_that_are_still_to_go_are_no_table(
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = put(lake.root / "t")
-        monkeypatch.setattr("pennon.tables.removal._PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr("pennon.tables.removal._WAIT_SECONDS", 0.1)
         lake.ns.services.database.write(lambda c: garbage.add(c, str(folder), "dropped", 60_000))
         with pytest.raises(ServiceUnavailableError, match="still being removed"):
             lake("RegisterTable", "t", location="t")

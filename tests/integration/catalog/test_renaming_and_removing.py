@@ -274,7 +274,7 @@ class TestDropping:
         lake.ns.services.database.write(die_half_way)
         assert folder.exists()
         assert lake("ListTables", "$").tables == []
-        lake.ns.tidy()
+        lake.ns.maintain()
         assert not folder.exists()
         assert lake.records()[3] == []
 
@@ -293,10 +293,10 @@ class TestDropping:
             assert lake("ListTables", "$").tables == []
             for folder in folders:  # as when the time is over that the process had for it
                 lake.ns.services.database.write(partial(garbage.release, location=str(folder)))
-            lake.ns.tidy()
+            lake.ns.maintain()
             assert all(folder.exists() for folder in folders)
             lake.ns.services.database.write(partial(garbage.release, location=str(folders[0])))
-        lake.ns.tidy()
+        lake.ns.maintain()
         assert [folder.exists() for folder in folders] == [False, True]
 
     def test_what_is_dropped_stays_dropped_when_its_origin_cannot_be_told(
@@ -307,7 +307,7 @@ class TestDropping:
 
         lake("CreateNamespace", "a")
         lake.write("a$t")
-        lake.ns.clone_table(("a", "u"), str(lake.folder("a$t")), None, None, shallow=True)
+        lake.ns.clones.clone_table(("a", "u"), str(lake.folder("a$t")), None, None, shallow=True)
         monkeypatch.setattr(pins, "release", refuse)
         lake("DropTable", "a$u")
         assert lake("ListTables", "a").tables == ["t"]

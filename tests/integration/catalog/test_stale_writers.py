@@ -105,7 +105,7 @@ def test_the_writer_of_the_new_table_is_not_stale(lake: Lake, name: str) -> None
 
 
 def test_a_table_in_the_same_folder_is_safe_from_writers_that_name_its_predecessors_files(open_lake: OpenLake) -> None:
-    lake = open_lake(recreate_apart=False)
+    lake = open_lake(isolate_recreated_tables=False)
     make(lake, "t", HELD["rows"])
     stale = {write: lake.open("t") for write in ("append", "delete", "update", "merge", "add a column", "compact")}
     lake("DropTable", "t")

@@ -45,7 +45,7 @@ def as_caller(caller: Caller, work: Callable[[], Any]) -> Any:
 
 
 def make(lake: Lake, status: str = "Queued", **properties: str) -> str:
-    return lake.ns.services.database.write(lambda c: transactions.record(c, "Test", ("t",), properties, status))
+    return lake.ns.services.database.write(lambda c: transactions.insert(c, "Test", ("t",), properties, status))
 
 
 def set_status(status: str) -> dict[str, Any]:
@@ -130,17 +130,17 @@ class TestRecords:
 
     @staticmethod
     def refuse(lake: Lake, wrong: list[str] | None) -> None:
-        with pytest.raises(InvalidInputError, match="one id"):
+        with pytest.raises(InvalidInputError, match="exactly one part"):
             lake.ns.describe_transaction({} if wrong is None else {"id": wrong})  # type: ignore[arg-type]
 
     def test_old_ones_are_forgotten_and_new_ones_are_not(self, open_lake: OpenLake) -> None:
-        lake = open_lake(transaction_days=1.0)
+        lake = open_lake(transaction_retention_days=1.0)
         old, new = make(lake), make(lake)
         yesterday = now_millis() - 25 * 60 * 60 * 1000
         lake.ns.services.database.write(
             lambda c: c.run("UPDATE transactions SET created_at = ? WHERE id = ?", yesterday, old)
         )
-        lake.ns.tidy()
+        lake.ns.maintain()
         with pytest.raises(TransactionNotFoundError):
             lake("DescribeTransaction", old)
         lake("DescribeTransaction", new)

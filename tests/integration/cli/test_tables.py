@@ -98,7 +98,7 @@ def test_a_table_is_renamed_and_dropped(run: Run, shop: str) -> None:
     assert run("tables", "rename", f"{shop}.teas", f"{shop}.tea").code == 0
     assert run("tables", "show", f"{shop}.teas").code == 3
     assert run("tables", "drop", f"{shop}.tea", "--yes").code == 0
-    assert "There are none" in run("tables", "list", shop).stderr
+    assert "No tables found" in run("tables", "list", shop).stderr
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_nothing_is_destroyed_without_a_word(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     refused = run(*words)
-    assert (refused.code, "Nothing was done" in refused.stderr) == (1, True)
+    assert (refused.code, "Nothing was changed" in refused.stderr) == (1, True)
     monkeypatch.setattr("typer.confirm", interrupt)
     interrupted = run(*words)
-    assert (interrupted.code, "Nothing was done" in interrupted.stderr) == (130, True)
+    assert (interrupted.code, "Nothing was changed" in interrupted.stderr) == (130, True)
     assert rows(run("tags", "list", f"{shop}.teas", "-o", "json").stdout) == [
         {"tag": "first", "version": 1, "branch": "main"}
     ]
@@ -167,7 +167,7 @@ def test_rows_are_filtered_searched_and_counted(run: Run, shop: str) -> None:
     assert len(rows(run("query", table, "-n", 0, "--version", 1, "-o", "json").stdout)) == 3
     assert len(rows(run("query", table, "--offset", 5, "-o", "json").stdout)) == 1
     assert "_rowid" in rows(run("query", table, "--with-row-id", "-o", "json").stdout)[0]
-    assert "No row" in run("query", table, "-w", "name = 'none'").stderr
+    assert "No rows found" in run("query", table, "-w", "name = 'none'").stderr
     assert "[0.9, 0.1]" in run("query", table).stdout
 
 
@@ -195,7 +195,7 @@ def test_values_of_every_kind_are_shown_and_are_json(run: Run, shop: str, pennon
     ("arguments", "code", "word"),
     [
         (("-w", "nope = 1"), 3, "pennon tables show"),
-        (("-w", "name = = 1"), 2, "SQL cannot be read"),
+        (("-w", "name = = 1"), 2, "SQL cannot be parsed"),
         (("--vector", "1,2,3"), 2, "3"),
         (("--text-columns", "name"), 2, "--text"),
         (("--version", "99"), 3, "pennon versions list"),
@@ -246,7 +246,7 @@ def test_a_server_that_is_none_of_ours_is_said_in_one_line(run: Run, tmp_path: P
     ended = run("tables", "list", "--url", f"http://127.0.0.1:{stranger.server_port}")
     stranger.shutdown()
     stranger.server_close()
-    assert (ended.code, "check the address" in ended.stderr) == (1, True)
+    assert (ended.code, "check the URL" in ended.stderr) == (1, True)
     assert ended.stderr.count("\n") == 1
 
 

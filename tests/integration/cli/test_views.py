@@ -57,7 +57,7 @@ def test_a_view_of_a_table_is_made_shown_and_dropped(run: Run, shop: str) -> Non
     assert (asked.code, "--yes" in asked.stderr) == (2, True)
     assert run("views", "drop", view, "--yes").code == 0
     assert run("views", "show", view).code == 3
-    assert "There are none" in run("views", "list", shop).stderr
+    assert "No materialized views" in run("views", "list", shop).stderr
 
 
 def test_a_view_of_a_query_from_a_file(run: Run, shop: str, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_job(pennon: Pennon, run: Run,
         assert waiting.wait() == 130
     job = said(run, "jobs", "list", "--table", f"{shop}.all")[0]
     assert job["state"] == "pending"
-    assert advice.startswith("The job goes on: ")
+    assert advice.startswith("The job continues. ")
     assert f"`pennon jobs watch {job['job_id']}`" in advice
     assert advice.count("\n") == 1
 

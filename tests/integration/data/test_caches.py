@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import lance_namespace as ln
+import pyarrow as pa
 
 from pennon.namespace import PennonNamespace
 from tests.integration.data.tables import rows, stream_of
@@ -13,16 +15,16 @@ from tests.integration.data.tables import rows, stream_of
 LIMIT = 50_000
 
 
-def kept_after_reading(directory: Path, **settings: int) -> int:
+def kept_after_reading(directory: Path, **settings: Any) -> int:
     """Return how many bytes are kept once two tables were searched by their indices."""
     with closing(PennonNamespace(directory=directory, **settings)) as namespace:
         for name in ("one", "two"):
             namespace.create_table(ln.CreateTableRequest(id=[name]), stream_of(rows(20_000)))
             namespace.create_table_index(ln.CreateTableIndexRequest(id=[name], column="id", index_type="BTREE"))
-            namespace.prewarm_table_index(namespace.find_table((name,)), "id_idx")
+            namespace.indices.prewarm_table_index(namespace.find_table((name,)), "id_idx")
             for number in range(0, 20_000, 2000):
-                answer = namespace.answer_query((name,), {"k": 1, "filter": f"id = {number}"})
-                assert answer.reader.read_all()["id"].to_pylist() == [number]
+                answer = namespace.queries.run_query((name,), {"k": 1, "filter": f"id = {number}"})
+                assert pa.Table.from_batches(answer.reader)["id"].to_pylist() == [number]
         return int(namespace.services.datasets.session.size_bytes())
 
 

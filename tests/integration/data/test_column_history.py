@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pennon.catalog import column_writes
-from pennon.columns.plan import summarise
+from pennon.columns.plan import summarize_column
 from pennon.commits.column_writes import ColumnWrite
 from pennon.namespace import PennonNamespace
 from tests.integration.data.tables import stream_of
@@ -41,7 +41,7 @@ def write_in_place(location: str) -> None:
 def found(namespace: PennonNamespace, name: str, since: int, until: int) -> list[tuple[int, dict[int, Any], bool]]:
     table = namespace.find_table((name,))
     writes = namespace.services.history.column_writes(table, "", since, until)
-    return [(write.version, dict(write.fields), write.anything) for write in writes]
+    return [(write.version, dict(write.fields), write.is_unknown) for write in writes]
 
 
 def make(namespace: PennonNamespace, folder: Path, *, managed: bool) -> str:
@@ -95,7 +95,7 @@ def test_what_was_written_before_the_oldest_record_is_not_known(namespace: Penno
     state = ColumnWrite(0, marks_rows=False, fields={0: frozenset({1})}).encode()
 
     def save(connection: Any) -> None:
-        for version in range(5, 5 + column_writes.MOST_KEPT):
+        for version in range(5, 5 + column_writes.MAX_RECORDS):
             column_writes.save(connection, table.id, "", version, state)
 
     namespace.services.database.write(save)
@@ -107,7 +107,7 @@ def test_what_was_written_before_the_oldest_record_is_not_known(namespace: Penno
 def test_the_versions_of_a_discovered_table_that_are_compared_are_bounded(
     namespace: PennonNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(column_writes, "MOST_KEPT", 2)
+    monkeypatch.setattr(column_writes, "MAX_RECORDS", 2)
     location = make(namespace, tmp_path, managed=False)
     for _ in range(3):
         write_in_place(location)
@@ -132,5 +132,5 @@ def test_values_of_a_discovered_table_are_stale_after_their_input_was_written_in
     lance.dataset(location).optimize.compact_files()
     services, table = namespace.services, namespace.find_table(("t",))
     dataset = services.datasets.at(table, "", None)
-    found = summarise(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN)
+    found = summarize_column(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN)
     assert (found.computed, found.stale, found.missing) == ((5, 5, 5) if before == 2 else (0, 10, 5))

@@ -54,7 +54,7 @@ def test_a_scan_goes_on_when_another_server_drops_its_table(
     assert not place.is_symlink()
     # Nobody reads it any more: who looks for what is left over removes it, and lets its name lead to the new table.
     namespace = PennonNamespace(directory=str(tmp_path / "other"), database=catalog_url, root=str(tmp_path / "lake"))
-    namespace.tidy()
+    namespace.maintain()
     assert place.resolve() == new_place.resolve() != place
 
 
@@ -78,8 +78,8 @@ def test_an_answer_that_is_given_up_while_another_begins_keeps_nobody_waiting(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(PostgresDatabase(postgres_url, pool_size=1)) as database:
-        let_go = database.share("reading-first")
-        connection: Any = database._sharing._connection
+        let_go = database.lock_shared("reading-first")
+        connection: Any = database._shared_locks._connection
         execute = connection.execute
 
         def execute_amid_garbage(*arguments: Any) -> Any:
@@ -88,8 +88,8 @@ def test_an_answer_that_is_given_up_while_another_begins_keeps_nobody_waiting(
             return execute(*arguments)
 
         monkeypatch.setattr(connection, "execute", execute_amid_garbage)
-        begun = threading.Thread(target=database.share, args=("reading-second",), daemon=True)
+        begun = threading.Thread(target=database.lock_shared, args=("reading-second",), daemon=True)
         begun.start()
         begun.join(60)
         assert not begun.is_alive()
-        assert (database.is_shared("reading-first"), database.is_shared("reading-second")) == (False, True)
+        assert (database.is_locked("reading-first"), database.is_locked("reading-second")) == (False, True)

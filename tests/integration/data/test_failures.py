@@ -378,4 +378,4 @@ def test_a_body_without_data_is_said_to_be_missing(table: DataTable, verb: str) 
     path = "/v1/table/nothing_here" if verb == "create" else table.path
     answer = table.http.raw.post(f"{path}/{verb}", content=b"")
     assert error(answer) == (400, 13)
-    assert "data is missing" in answer.json()["error"]
+    assert "The body is empty, but an Arrow stream is required" in answer.json()["error"]

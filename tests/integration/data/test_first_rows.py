@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from pennon.tables.query.first_rows import Head
+from pennon.tables.query.first_rows import FirstRowsCache
 from tests.integration.data.arrow_types import CHANGED, COLUMNS, table_of
 from tests.integration.data.conftest import WriteBeside
 from tests.integration.data.tables import DataTable, rows
@@ -67,12 +67,12 @@ def test_they_have_the_columns_that_are_asked_for(new: DataTable) -> None:
 
 def check_values(dataset: lance.LanceDataset) -> None:
     """Compare all rows, read as first rows are, with those of a scan: also the types, and what fields say of theirs."""
-    head, places = Head(dataset), range(dataset.count_rows())
-    assert head.holds(places)
+    first_rows, places = FirstRowsCache(dataset), range(dataset.count_rows())
+    assert first_rows.can_take(places)
     for columns in (None, dataset.schema.names[::-1]):
         scanned = dataset.to_table(columns=columns)
         for _ in range(3):  # once by itself, then from files that stay open
-            found = head.take(places, columns)
+            found = first_rows.take(places, columns)
             assert found.schema.equals(scanned.schema, check_metadata=True)
             assert found.to_pylist() == scanned.to_pylist()
 

@@ -139,10 +139,10 @@ def test_an_index_whose_process_died_is_known_to_have_failed(
     namespace: PennonNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = Build(namespace.find_table(("t",)).id, "", "ids", "id", "BTREE")
-    monkeypatch.setattr(index_builds, "now_millis", lambda: now_millis() - 2 * index_builds.SILENCE_MILLIS)
+    monkeypatch.setattr(index_builds, "now_millis", lambda: now_millis() - 2 * index_builds.STALE_MILLIS)
     namespace.services.database.write(lambda connection: index_builds.begin(connection, build))
     monkeypatch.undo()
-    with pytest.raises(ln.InvalidTableStateError, match="stopped while it was being built"):
+    with pytest.raises(ln.InvalidTableStateError, match="stopped during the build"):
         namespace.describe_table_index_stats(ln.DescribeTableIndexStatsRequest(id=["t"], index_name="ids"))
     namespace.create_table_index(ln.CreateTableIndexRequest(id=["t"], column="id", index_type="BTREE", name="ids"))
     (index,) = namespace.list_table_indices(ln.ListTableIndicesRequest(id=["t"])).indexes
@@ -150,7 +150,7 @@ def test_an_index_whose_process_died_is_known_to_have_failed(
 
 
 def test_a_build_outlives_a_catalog_that_was_away(namespace: PennonNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, heard = indexes.build_index, index_builds.touch
+    build, heard = indexes.build_index, index_builds.heartbeat
     tries: list[int] = []
 
     def touch(*told: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_build_outlives_a_catalog_that_was_away(namespace: PennonNamespace, mo
         build(*given)
 
     monkeypatch.setattr(indexes, "_HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(index_builds, "touch", touch)
+    monkeypatch.setattr(index_builds, "heartbeat", touch)
     monkeypatch.setattr(indexes, "build_index", build_slowly)
     namespace.create_table_index(ln.CreateTableIndexRequest(id=["t"], column="id", index_type="BTREE", name="ids"))
     listing = ln.ListTableIndicesRequest(id=["t"])

@@ -172,7 +172,7 @@ def test_stalled_uploads_do_not_keep_others_from_being_served(start_pennon: Star
 
 
 def test_a_server_stops_although_uploads_and_answers_stall(start_pennon: StartPennon) -> None:
-    server = start_pennon("--shutdown-seconds", "1")
+    server = start_pennon("--shutdown-timeout-seconds", "1")
     with RestClient(server.url) as http:
         rows = 5_000_000  # 40 MB, which are more than fit between the server and who does not read them
         table = DataTable(http).create(pa.table({"id": np.arange(rows)}))

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from pennon.catalog import column_states
-from pennon.catalog.column_states import Fill
+from pennon.catalog.column_states import ColumnStateRecord
 from pennon.columns.feature_columns import FeatureColumn, Output
 from pennon.columns.file_signatures import signature
-from pennon.columns.plan import summarise
-from pennon.columns.state import FragmentFill, Segment
+from pennon.columns.plan import summarize_column
+from pennon.columns.row_states import RowStates, Segment
 from pennon.namespace import PennonNamespace
 
 OUTPUT = Output("a", "key", pa.int64(), "", frozenset({1}))
@@ -47,16 +47,16 @@ def fill(namespace: PennonNamespace) -> None:
     tag = services.column_state_store.manifest_tag(table, "", dataset.version)
     for number, fragment in enumerate(dataset.get_fragments()):
         segment = Segment("f", 1, dataset.version, ((0, 5),))
-        state = FragmentFill((segment,), ((5 * number, 5),), manifest=tag).encode()
+        state = RowStates((segment,), ((5 * number, 5),), manifest=tag).encode()
         known = signature(fragment.metadata, COLUMN, OUTPUT)
-        record = Fill(table.id, "key", known, "", fragment.fragment_id, dataset.version, state)
+        record = ColumnStateRecord(table.id, "key", known, "", fragment.fragment_id, dataset.version, state)
         services.database.write(lambda connection, record=record: column_states.save(connection, record))  # type: ignore[misc]
 
 
 def computed(namespace: PennonNamespace) -> int:
     services, table = namespace.services, namespace.find_table(("t",))
     dataset = services.datasets.at(table, "", None)
-    return summarise(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN).computed
+    return summarize_column(dataset, services.column_state_store.read(dataset, table, "", COLUMN), COLUMN).computed
 
 
 def test_records_hold_for_the_table_they_were_made_of(namespace: PennonNamespace, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pennon.namespace import PennonNamespace
 from pennon.views.refresh.changes import changes_no_rows, compare
-from pennon.views.refresh.freshness import is_untouched
+from pennon.views.refresh.freshness import is_unchanged
 from tests.integration.data.tables import rows, stream_of
 
 THREADS = 6
@@ -46,14 +46,14 @@ def _reads(namespace: PennonNamespace, branch: str, version: int | None) -> dict
     def at() -> Any:
         return datasets.at(table, branch, version)
 
-    def head() -> pa.Table:
-        return datasets.open(table, branch, version).head.take(range(5), None)
+    def first_rows() -> pa.Table:
+        return datasets.open(table, branch, version).first_rows.take(range(5), None)
 
     def first() -> Any:
         return datasets.at(table, branch, None if branch else FIRST)
 
     return {
-        "head": head,
+        "first_rows": first_rows,
         "scan": lambda: at().scanner(columns=["id"], filter="id < 9").to_table(),
         "count": lambda: at().count_rows("id > 5"),
         "take": lambda: at().take([1, 2]),
@@ -80,9 +80,9 @@ def _requests(namespace: PennonNamespace) -> dict[str, Callable[[], Any]]:
     return {
         "update": lambda: _update(namespace, 7),
         "append": lambda: namespace.insert_into_table(ln.InsertIntoTableRequest(id=["t"]), stream_of(rows(2))),
-        "query": lambda: list(namespace.answer_query(("t",), {"k": 3, "filter": "id < 5"}).reader),
+        "query": lambda: list(namespace.queries.run_query(("t",), {"k": 3, "filter": "id < 5"}).reader),
         "describe": lambda: namespace.describe_table(ln.DescribeTableRequest(id=["t"], load_detailed_metadata=True)),
-        "fresh": lambda: is_untouched(
+        "fresh": lambda: is_unchanged(
             lambda version: datasets.at(table, "", version), FIRST, newest, ["id"], follows_columns=True
         ),
     }

@@ -27,7 +27,7 @@ NAMESPACE = "POST /v1/namespace/late/create HTTP/1.1\r\nhost: localhost\r\n"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
     """A server that waits for nobody longer than two seconds."""
-    arguments = ["--stall-seconds", "2", "--keep-alive-seconds", "2"]
+    arguments = ["--stall-timeout-seconds", "2", "--keep-alive-timeout-seconds", "2"]
     with PennonProcess(tmp_path_factory.mktemp("stalls"), *arguments) as started:
         yield started
 
@@ -96,7 +96,7 @@ def test_a_body_that_stops_is_refused_and_leaves_nothing_while_a_slow_one_is_tak
             assert answer.startswith(b"HTTP/1.1 400 ")
             assert b"connection: close" in answer
             assert json.loads(body)["code"] == 13
-            assert "stall_seconds" in json.loads(body)["error"]
+            assert "stall_timeout_seconds" in json.loads(body)["error"]
     assert (table.versions(), files_of(server)) == before
     assert new.ask("describe").status_code == 404
     table.put("insert", rows(100, 101), upload_id=upload, upload_part_id="b")

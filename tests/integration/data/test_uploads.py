@@ -90,9 +90,9 @@ def test_an_upload_is_of_one_table(table: DataTable) -> None:
 def test_two_processes_may_give_up_the_same_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = PennonNamespace(directory=str(tmp_path))
     namespace.create_table(CreateTableRequest(id=["t"]), stream_of(rows(3)))
-    namespace.begin_upload(("t",), None)
-    begun, both = uploads.begun_before, 2
-    monkeypatch.setattr(uploads, "begun_before", lambda *when: begun(*when) * both)  # as both have read it
+    namespace.uploads.begin_upload(("t",), None)
+    begun, both = uploads.created_before, 2
+    monkeypatch.setattr(uploads, "created_before", lambda *when: begun(*when) * both)  # as both have read it
     services, later = namespace.services, now_millis() + 1
     services.uploads.sweep(later)
     assert services.database.read(lambda connection: begun(connection, later)) == []

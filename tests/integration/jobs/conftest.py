@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.jobs.queue_fixture import QueueFixture
 from tests.integration.jobs.servers import ALONE, JobServer
-from tests.integration.jobs.workshop import Workshop
 from tests.support.server import PennonProcess
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def workshop(catalog_url: str) -> Iterator[Workshop]:
+def queue_fixture(catalog_url: str) -> Iterator[QueueFixture]:
     """An empty queue."""
-    opened = Workshop(catalog_url)
+    opened = QueueFixture(catalog_url)
     yield opened
     opened.close()
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pennon.catalog import keys, open_database, tables
 from pennon.core.caller import Role
 from pennon.core.identifiers import parse_identifier
+from pennon.core.job_model import JobKind
 from pennon.jobs.queue import Queue
+from tests.support.jobs import change_job
 from tests.support.rest import RestClient
 
 if TYPE_CHECKING:
@@ -71,22 +73,19 @@ class JobServer:
             assert table is not None
             return self.queue.submit(
                 connection,
-                kind="backfill",
-                table_id=table.id,
-                branch="",
+                kind=JobKind.BACKFILL,
+                table=table,
                 target=target,
-                object=found,
                 submitted_by="ada",
-                context={},
                 **{"spec": {}, **more},
             )
 
         return self.database.write(work)
 
-    def submit_resting(self, identifier: str, target: str = "column", **more: Any) -> Job:
+    def submit_paused(self, identifier: str, target: str = "column", **more: Any) -> Job:
         """Submit a job that no worker takes until it is resumed."""
         job = self.submit(identifier, target, **more)
-        self.queue.pause(job.id)
+        change_job(self.queue, "pause", job.id)
         return job
 
     def hold(self, job: Job, worker: str = "test") -> Job:

@@ -12,8 +12,9 @@ import pytest
 import pennon
 from pennon.catalog import jobs
 from pennon.client.columns import column_entries
+from pennon.core.job_model import JobState
 from pennon.jobs.auto_backfill import AutoBackfill
-from tests.integration.jobs.workshop import Clock
+from tests.integration.jobs.queue_fixture import Clock
 from tests.integration.views.guards.services import ViewLake
 
 if TYPE_CHECKING:
@@ -47,23 +48,13 @@ class Farm:
     """Tables, and two workers whose clock the test moves."""
 
     def __init__(self, directory: Path, database: str) -> None:
-        settings: dict[str, Any] = {"auto_backfill_seconds": COOLDOWN, "auto_backfill_rows": THRESHOLD}
+        settings: dict[str, Any] = {"auto_backfill_every_seconds": COOLDOWN, "auto_backfill_min_rows": THRESHOLD}
         self.lake = ViewLake(directory, database=database, **settings)
         self.clock = Clock()
         services = self.lake.ns.services
         self.queue, self._database = services.queue, services.database
         self.queue._now = self.clock  # the queue's own clock says when a job was submitted
-        self._workers = [
-            AutoBackfill(
-                services.settings,
-                services.database,
-                services.datasets,
-                services.column_state_store,
-                services.queue,
-                self.clock,
-            )
-            for _ in range(2)
-        ]
+        self._workers = [AutoBackfill(services, self.clock) for _ in range(2)]
 
     def table(self, name: str, columns: Any) -> None:
         """Make a table with just enough rows, and columns that functions fill."""
@@ -86,7 +77,7 @@ class Farm:
         """End the job that is due, without having computed anything."""
         claimed = self.queue.claim("worker", 30)
         assert claimed is not None
-        self.queue.finish(claimed, state, counters={})
+        self.queue.finish(claimed, JobState(state), counters={})
 
     def _jobs(self) -> list[Job]:
         return self._database.read(lambda connection: jobs.page(connection, (), before=None, limit=100))

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from pennon.catalog import jobs, views
-from pennon.catalog.jobs import ACTIVE, Job
+from pennon.catalog.jobs import Job
 from pennon.catalog.views import Watermark
+from pennon.core.job_model import ACTIVE, JobState
 from pennon.jobs.auto_refresh import AutoRefresh
 from pennon.storage.layout import manifest_name
-from tests.integration.jobs.workshop import Clock
+from tests.integration.jobs.queue_fixture import Clock
 from tests.integration.views.guards.services import ViewLake
 
 COOLDOWN = 5.0
@@ -26,16 +27,15 @@ class Scene:
     """A table ``t``, views over it, and workers whose clock the test moves; refreshes are only recorded."""
 
     def __init__(self, directory: Path, database: str, **settings: Any) -> None:
-        self.lake = ViewLake(directory, database=database, **{"auto_refresh_seconds": COOLDOWN, **settings})
+        self.lake = ViewLake(directory, database=database, **{"auto_refresh_every_seconds": COOLDOWN, **settings})
         self.services = self.lake.ns.services
         self.clock = Clock()
         self.workers = [self._worker(), self._worker()]
         self.lake("CreateTable", "t", data=pa.table({"a": [1, 2, 3]}))
 
     def _worker(self) -> AutoRefresh:
-        queue = self.services.queue
-        queue._now = self.clock  # the queue's own clock says when a job was submitted
-        return AutoRefresh(self.services.settings, self.services.database, self.services.datasets, queue, self.clock)
+        self.services.queue._now = self.clock  # the queue's own clock says when a job was submitted
+        return AutoRefresh(self.services, self.clock)
 
     def view(self, name: str, source: str = "t", **more: Any) -> str:
         """Make a view that is up to date."""
@@ -84,7 +84,7 @@ class Scene:
             assert claimed is not None
             if state == "done":
                 self.refresh(claimed.table_id)
-            self.services.queue.finish(claimed, state, counters={})
+            self.services.queue.finish(claimed, JobState(state), counters={})
 
     def commit(self, table: str = "t", count: int = 1) -> None:
         """Append rows, each in a commit of its own."""
@@ -136,7 +136,7 @@ def test_a_source_that_cannot_be_read_hinders_no_other_view(scene: Scene) -> Non
 
 
 def test_a_view_waits_for_enough_rows(catalog_url: str, tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "lake", catalog_url, auto_refresh_rows=3)
+    scene = Scene(tmp_path / "lake", catalog_url, auto_refresh_min_rows=3)
     scene.view("v", auto_refresh=True)
     scene.commit(count=2)
     assert scene.tick(60) == []
@@ -227,7 +227,7 @@ def test_a_time_that_comes_while_a_refresh_runs_is_kept_for_later(scene: Scene) 
     running = scene.services.queue.claim("worker", 1e6)
     assert running is not None
     assert scene.tick(3600) == []
-    scene.services.queue.finish(running, "done", counters={})
+    scene.services.queue.finish(running, JobState.DONE, counters={})
     assert scene.tick(1) == ["v"]
     assert scene.tick(3600) == []  # one waits already, and will see all there is
 
@@ -256,7 +256,7 @@ def test_a_time_comes_even_when_commits_never_end(scene: Scene) -> None:
     assert running is not None
     scene.commit()
     assert scene.tick(3600) == []  # its time has come, but one runs
-    scene.services.queue.finish(running, "done", counters={})
+    scene.services.queue.finish(running, JobState.DONE, counters={})
     scene.commit()
     assert scene.tick() == ["v"]
     assert scene.jobs()[0].submitted_by == "schedule"

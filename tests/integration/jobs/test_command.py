@@ -13,8 +13,10 @@ import pytest
 from nbclient import NotebookClient
 
 from pennon.core.caller import Role
+from pennon.core.job_model import JobState
 from tests.integration.jobs.servers import ALONE, JobServer
 from tests.support.command import runner
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +65,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 @pytest.fixture
 def job(embedded: JobServer) -> Job:
     """A job that rests."""
-    return embedded.submit_resting(embedded.new_table(), spec={"column": "c"})
+    return embedded.submit_paused(embedded.new_table(), spec={"column": "c"})
 
 
 def data(run: Pennon, server: JobServer, *arguments: str, PENNON_API_KEY: str = "") -> Any:  # noqa: N803
@@ -78,8 +80,8 @@ def test_jobs_are_listed_for_people_and_for_scripts(run: Pennon, embedded: JobSe
         assert word in shown
     assert [found["job_id"] for found in data(run, embedded, "list", "--table", table)] == [job.id]
     assert data(run, embedded, "list", "--table", table, "--state", "done") == []
-    assert "no such jobs" in run("list", "--table", "nothing", PENNON_URL=embedded.url)[1]
-    other = embedded.submit_resting(table, "other")
+    assert "No jobs found" in run("list", "--table", "nothing", PENNON_URL=embedded.url)[1]
+    other = embedded.submit_paused(table, "other")
     assert len(data(run, embedded, "list", "--table", table, "--limit", "1")) == 1
     assert {found["job_id"] for found in data(run, embedded, "list", "--table", table)} == {job.id, other.id}
 
@@ -97,17 +99,17 @@ def test_a_job_is_resumed_paused_cancelled_and_tried_again(run: Pennon, embedded
     assert data(run, embedded, "pause", job.id) == {"job_id": job.id, "status": "already_paused"}
     assert run("cancel", job.id, PENNON_URL=embedded.url)[0] == "cancelled\n"
     answer, said = run("cancel", job.id, PENNON_URL=embedded.url)
-    assert (answer, "had ended before" in said) == ("already_cancelled\n", True)
+    assert (answer, "has already ended" in said) == ("already_cancelled\n", True)
     again = run("retry", job.id, "--only-failed", PENNON_URL=embedded.url)[0].strip()
     found = embedded.queue.find(again)
     assert found is not None
-    assert (found.retry_of, found.spec["mode"]) == (job.id, "only_failed")
-    embedded.queue.cancel(again)
+    assert (found.retry_of, found.spec["mode"]) == (job.id, "only_failed")  # type: ignore[typeddict-item]
+    change_job(embedded.queue, "cancel", again)
 
 
 @pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 7), ("cancelled", 7), ("timed_out", 7)])
 def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job, state: str, code: int) -> None:
-    embedded.queue.resume(job.id)
+    change_job(embedded.queue, "resume", job.id)
     held = embedded.hold(job)
     failure = None if state == "done" else {"phase": "compute", "type": "ValueError", "message": "seven is too many"}
     with start("watch", job.id, "--url", embedded.url) as process:
@@ -117,7 +119,7 @@ def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job,
         line = process.stderr.readline()
         assert "1,000/1,000 rows" in line
         assert "10 failed" in line
-        embedded.queue.finish(held, state, counters=COUNTERS, failure=failure)
+        embedded.queue.finish(held, JobState(state), counters=COUNTERS, failure=failure)  # type: ignore[arg-type]
         stdout, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == code
     assert stdout.strip() == (state if failure is None else f"{state}: seven is too many")
@@ -132,7 +134,7 @@ def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job,
     ids=["command", "client"],
 )
 def test_whoever_waits_in_a_terminal_sees_a_bar(embedded: JobServer, job: Job, program: tuple[str, ...]) -> None:
-    embedded.queue.resume(job.id)
+    change_job(embedded.queue, "resume", job.id)
     held = embedded.hold(job)
     terminal, far_end = os.openpty()
     process = subprocess.Popen(
@@ -147,7 +149,7 @@ def test_whoever_waits_in_a_terminal_sees_a_bar(embedded: JobServer, job: Job, p
         assert "running" in _read_until(screen, "rows")
         embedded.queue.heartbeat(held, 600, COUNTERS | {"rows_computed": 400})
         assert "━" in _read_until(screen, "400/1,000 rows")
-        embedded.queue.finish(held, "done", counters=COUNTERS)
+        embedded.queue.finish(held, JobState.DONE, counters=COUNTERS)
         _read_until(screen, "1,000/1,000 rows")
         assert process.wait(SECONDS) == 0
 
@@ -161,8 +163,8 @@ def _read_until(screen: IO[bytes], text: str) -> str:
 
 
 def test_waiting_in_a_notebook_draws_a_bar(embedded: JobServer, job: Job) -> None:
-    embedded.queue.resume(job.id)
-    embedded.queue.finish(embedded.hold(job), "done", counters=COUNTERS)
+    change_job(embedded.queue, "resume", job.id)
+    embedded.queue.finish(embedded.hold(job), JobState.DONE, counters=COUNTERS)
     source = f"import pennon; pennon.connect({embedded.url!r}).job({job.id!r}).wait()"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
@@ -172,21 +174,21 @@ def test_waiting_in_a_notebook_draws_a_bar(embedded: JobServer, job: Job) -> Non
 
 
 def test_watching_a_job_that_has_ended_gives_its_result_to_scripts(run: Pennon, embedded: JobServer, job: Job) -> None:
-    embedded.queue.resume(job.id)
-    embedded.queue.finish(embedded.hold(job), "done", counters=COUNTERS, result={"published_version": 3})
+    change_job(embedded.queue, "resume", job.id)
+    embedded.queue.finish(embedded.hold(job), JobState.DONE, counters=COUNTERS, result={"published_version": 3})  # type: ignore[arg-type]
     found = data(run, embedded, "watch", job.id)
     assert (found["state"], found["counters"], found["result"]) == ("done", COUNTERS, {"published_version": 3})
 
 
 def test_a_key_is_sent_along(run: Pennon, start_pennon: StartPennon) -> None:
     server = JobServer(start_pennon(*ALONE))
-    job = server.submit_resting(server.new_table())
+    job = server.submit_paused(server.new_table())
     key = server.key(Role.READER)
     _, said = run("show", job.id, expect=5, PENNON_URL=server.url)
     assert "API key" in said
     assert data(run, server, "show", job.id, PENNON_API_KEY=key)["job_id"] == job.id
     assert data(run, server, "show", job.id, "--api-key", key)["job_id"] == job.id
-    assert "needs a writer" in run("cancel", job.id, "--api-key", key, expect=5, PENNON_URL=server.url)[1]
+    assert "requires the role writer" in run("cancel", job.id, "--api-key", key, expect=5, PENNON_URL=server.url)[1]
     server.close()
 
 

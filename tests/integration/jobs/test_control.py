@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
-from tests.integration.jobs.workshop import LEASE, Workshop
+from pennon.core.job_model import JobKind, JobState
+from tests.integration.jobs.queue_fixture import LEASE, QueueFixture
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
@@ -16,28 +18,28 @@ ENDED = ("done", "failed", "cancelled", "timed_out")
 REFUSED = "refused"
 
 
-def bring(workshop: Workshop, state: str) -> Job:
+def bring(queue_fixture: QueueFixture, state: str) -> Job:
     """Return a job that is in a state; "running+pause" is one that was asked to pause."""
-    job = workshop.submit(spec={"column": "c", "timeout_seconds": 5})
-    state, _, wish = state.partition("+")
+    job = queue_fixture.submit(spec={"column": "c", "timeout_seconds": 5})
+    state, _, stop_request = state.partition("+")
     if state == "paused":
-        workshop.queue.pause(job.id)
+        change_job(queue_fixture.queue, "pause", job.id)
     elif state != "pending":
-        job = workshop.claim()
+        job = queue_fixture.claim()
         if state in ENDED:
-            workshop.queue.finish(job, state, counters={})
+            queue_fixture.queue.finish(job, JobState(state), counters={})
     if state == "committing":
-        workshop.commit(job)
-    if wish == "timeout":
-        workshop.clock.advance(6)
-        workshop.queue.heartbeat(job, LEASE, {})
-    elif wish:
-        getattr(workshop.queue, wish)(job.id)
-    assert workshop.state(job) == state
+        queue_fixture.commit(job)
+    if stop_request == "timeout":
+        queue_fixture.clock.advance(6)
+        queue_fixture.queue.heartbeat(job, LEASE, {})
+    elif stop_request:
+        change_job(queue_fixture.queue, stop_request, job.id)
+    assert queue_fixture.state(job) == state
     return job
 
 
-#: By the state a job is in and what is asked of it: the answer, the state afterwards, and the wish its worker hears.
+#: By the state of a job and the verb: the answer, the state afterwards, and the pending stop request.
 OUTCOMES: list[tuple[str, str, str, str, str | None]] = [
     ("pending", "cancel", "cancelled", "cancelled", None),
     ("pending", "pause", "paused", "paused", None),
@@ -65,95 +67,99 @@ OUTCOMES: list[tuple[str, str, str, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "call", "answer", "after", "wish"), OUTCOMES)
-def test_a_wish_has_its_answer_and_its_effect(
-    workshop: Workshop, before: str, call: str, answer: str, after: str, wish: str | None
+@pytest.mark.parametrize(("before", "call", "answer", "after", "stop_request"), OUTCOMES)
+def test_a_stop_request_has_its_answer_and_its_effect(
+    queue_fixture: QueueFixture, before: str, call: str, answer: str, after: str, stop_request: str | None
 ) -> None:
-    job = bring(workshop, before)
+    job = bring(queue_fixture, before)
     if answer == REFUSED:
         with pytest.raises(InvalidTableStateError, match=job.id):
-            getattr(workshop.queue, call)(job.id)
+            change_job(queue_fixture.queue, call, job.id)
     else:
-        assert getattr(workshop.queue, call)(job.id, "bob") == answer
-    found = workshop.find(job)
-    assert (found.state, found.wish) == (after, wish)
+        assert change_job(queue_fixture.queue, call, job.id, "bob") == answer
+    found = queue_fixture.find(job)
+    assert (found.state, found.stop_request) == (after, stop_request)
     assert (found.finished_at is not None) == (after in ENDED)
 
 
 @pytest.mark.parametrize(
-    ("wish", "answer", "state"), [("cancel", "committing", "cancelled"), ("pause", "committing", "paused")]
+    ("stop_request", "answer", "state"), [("cancel", "committing", "cancelled"), ("pause", "committing", "paused")]
 )
-def test_a_job_stops_after_the_commit_it_was_making(workshop: Workshop, wish: str, answer: str, state: str) -> None:
-    job = bring(workshop, "committing")
-    assert getattr(workshop.queue, wish)(job.id) == answer
-    assert workshop.queue.heartbeat(job, LEASE, {}) == wish
-    if wish == "cancel":
-        workshop.queue.finish(job, "cancelled", counters={})
+def test_a_job_stops_after_the_commit_it_was_making(
+    queue_fixture: QueueFixture, stop_request: str, answer: str, state: str
+) -> None:
+    job = bring(queue_fixture, "committing")
+    assert change_job(queue_fixture.queue, stop_request, job.id) == answer
+    assert queue_fixture.queue.heartbeat(job, LEASE, {}) == stop_request
+    if stop_request == "cancel":
+        queue_fixture.queue.finish(job, JobState.CANCELLED, counters={})
     else:
-        workshop.queue.release(job, "paused", {})
-    assert workshop.state(job) == state
+        queue_fixture.queue.release(job, {}, paused=True)
+    assert queue_fixture.state(job) == state
 
 
-def test_a_job_whose_last_commit_was_made_may_end_as_done_all_the_same(workshop: Workshop) -> None:
-    job = bring(workshop, "committing")
-    assert workshop.queue.cancel(job.id) == "committing"
-    workshop.queue.finish(job, "done", counters={})
-    assert workshop.state(job) == "done"
+def test_a_job_whose_last_commit_was_made_may_end_as_done_all_the_same(queue_fixture: QueueFixture) -> None:
+    job = bring(queue_fixture, "committing")
+    assert change_job(queue_fixture.queue, "cancel", job.id) == "committing"
+    queue_fixture.queue.finish(job, JobState.DONE, counters={})
+    assert queue_fixture.state(job) == "done"
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "committing", "paused"])
-def test_a_job_that_has_not_ended_is_not_tried_again(workshop: Workshop, state: str) -> None:
-    job = bring(workshop, state)
+def test_a_job_that_has_not_ended_is_not_tried_again(queue_fixture: QueueFixture, state: str) -> None:
+    job = bring(queue_fixture, state)
     with pytest.raises(InvalidTableStateError, match="has not ended"):
-        workshop.queue.retry(job.id)
+        change_job(queue_fixture.queue, "retry", job.id)
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "timed_out"])
 @pytest.mark.parametrize("only_failed", [False, True])
-def test_what_was_not_done_is_tried_again_by_a_new_job(workshop: Workshop, state: str, only_failed: bool) -> None:
-    job = bring(workshop, state)
-    again = workshop.queue.retry(job.id, only_failed=only_failed, by="bob")
+def test_what_was_not_done_is_tried_again_by_a_new_job(
+    queue_fixture: QueueFixture, state: str, only_failed: bool
+) -> None:
+    job = bring(queue_fixture, state)
+    again = change_job(queue_fixture.queue, "retry", job.id, only_failed=only_failed, by="bob")
     expected = {"column": "c", "timeout_seconds": 5, **({"mode": "only_failed"} if only_failed else {})}
-    assert workshop.find(again) == again
+    assert queue_fixture.find(again) == again
     assert (again.state, again.spec, again.retry_of, again.submitted_by) == ("pending", expected, job.id, "bob")
     assert (again.table_id, again.branch, again.target) == (job.table_id, job.branch, job.target)
-    assert workshop.events(job)[-1].data == {"job_id": again.id, "by": "bob"}
-    assert workshop.events(again)[0].data["retry_of"] == job.id
-    assert workshop.state(job) == state
-    assert workshop.claim().id == again.id
+    assert queue_fixture.events(job)[-1].data == {"job_id": again.id, "by": "bob"}
+    assert queue_fixture.events(again)[0].data["retry_of"] == job.id
+    assert queue_fixture.state(job) == state
+    assert queue_fixture.claim().id == again.id
 
 
-def test_of_a_job_that_is_done_only_failed_rows_are_tried_again(workshop: Workshop) -> None:
-    job = bring(workshop, "done")
+def test_of_a_job_that_is_done_only_failed_rows_are_tried_again(queue_fixture: QueueFixture) -> None:
+    job = bring(queue_fixture, "done")
     with pytest.raises(InvalidTableStateError, match="only_failed"):
-        workshop.queue.retry(job.id)
-    assert workshop.queue.retry(job.id, only_failed=True).spec["mode"] == "only_failed"
+        change_job(queue_fixture.queue, "retry", job.id)
+    assert change_job(queue_fixture.queue, "retry", job.id, only_failed=True).spec["mode"] == "only_failed"
 
 
-def test_only_a_backfill_can_try_failed_rows_alone(workshop: Workshop) -> None:
-    job = workshop.submit(kind="refresh")
-    workshop.queue.cancel(job.id)
-    with pytest.raises(InvalidInputError, match="only a backfill"):
-        workshop.queue.retry(job.id, only_failed=True)
-    assert workshop.queue.retry(job.id).kind == "refresh"
+def test_only_a_backfill_can_try_failed_rows_alone(queue_fixture: QueueFixture) -> None:
+    job = queue_fixture.submit(kind=JobKind.REFRESH)
+    change_job(queue_fixture.queue, "cancel", job.id)
+    with pytest.raises(InvalidInputError, match="only_failed is for backfills"):
+        change_job(queue_fixture.queue, "retry", job.id, only_failed=True)
+    assert change_job(queue_fixture.queue, "retry", job.id).kind == "refresh"
 
 
-def test_a_job_whose_table_is_gone_is_not_tried_again(workshop: Workshop) -> None:
-    job = bring(workshop, "failed")
-    workshop.drop()
+def test_a_job_whose_table_is_gone_is_not_tried_again(queue_fixture: QueueFixture) -> None:
+    job = bring(queue_fixture, "failed")
+    queue_fixture.drop()
     with pytest.raises(InvalidTableStateError, match="dropped"):
-        workshop.queue.retry(job.id)
+        change_job(queue_fixture.queue, "retry", job.id)
 
 
-def test_who_asked_for_something_is_told_by_the_events(workshop: Workshop) -> None:
-    job = workshop.submit()
-    workshop.queue.pause(job.id, "bob")
-    workshop.queue.resume(job.id, "eve")
-    workshop.claim("w1")
-    workshop.queue.pause(job.id, "bob")
-    workshop.queue.pause(job.id, "bob")
-    workshop.queue.cancel(job.id, "eve")
-    told = [(event.kind, event.data.get("by") or event.data.get("worker")) for event in workshop.events(job)]
+def test_who_asked_for_something_is_told_by_the_events(queue_fixture: QueueFixture) -> None:
+    job = queue_fixture.submit()
+    change_job(queue_fixture.queue, "pause", job.id, "bob")
+    change_job(queue_fixture.queue, "resume", job.id, "eve")
+    queue_fixture.claim("w1")
+    change_job(queue_fixture.queue, "pause", job.id, "bob")
+    change_job(queue_fixture.queue, "pause", job.id, "bob")
+    change_job(queue_fixture.queue, "cancel", job.id, "eve")
+    told = [(event.kind, event.data.get("by") or event.data.get("worker")) for event in queue_fixture.events(job)]
     assert told == [
         ("submitted", "ada"),
         ("paused", "bob"),

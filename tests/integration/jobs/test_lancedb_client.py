@@ -11,6 +11,8 @@ import lancedb
 import pytest
 from lancedb.exceptions import JobCancelledError, JobFailedError, JobNotFoundError
 
+from pennon.core.job_model import JobState
+
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
     from tests.integration.jobs.servers import JobServer
@@ -45,7 +47,7 @@ def test_a_job_is_opened_and_told(db: Any, server: JobServer, job: Job) -> None:
     opened = db.open_job(job.id)
     assert (opened.state, opened.job_type, opened.spec) == ("running", "backfill", {"column": "c"})
     assert (opened.creation_ms, opened.result, opened.failure) == (job.created_at, None, None)
-    server.queue.finish(server.hold(job), "done", counters={}, result={"rows_assigned": 3})
+    server.queue.finish(server.hold(job), JobState.DONE, counters={}, result={"rows_assigned": 3})  # type: ignore[arg-type]
     assert opened.status() == "finished"
     opened.refresh()
     assert opened.result == {"rows_assigned": 3}
@@ -53,7 +55,7 @@ def test_a_job_is_opened_and_told(db: Any, server: JobServer, job: Job) -> None:
 
 def test_a_job_is_waited_for(db: Any, server: JobServer, job: Job) -> None:
     opened, held = db.open_job(job.id), server.hold(job)
-    ending = threading.Timer(0.3, lambda: server.queue.finish(held, "done", counters={}, result={"rows": 1}))
+    ending = threading.Timer(0.3, lambda: server.queue.finish(held, JobState.DONE, counters={}, result={"rows": 1}))  # type: ignore[arg-type]
     ending.start()
     opened.wait(timedelta(seconds=60))
     ending.join()
@@ -66,7 +68,7 @@ def test_a_job_is_waited_for(db: Any, server: JobServer, job: Job) -> None:
 )
 def test_a_bad_end_is_an_error(db: Any, server: JobServer, job: Job, state: str, error: type[Exception]) -> None:
     failure = {"phase": "compute", "type": "ValueError", "message": "seven is too many", "retryable": False}
-    server.queue.finish(server.hold(job), state, counters={}, failure=failure)
+    server.queue.finish(server.hold(job), state, counters={}, failure=failure)  # type: ignore[arg-type]
     opened = db.open_job(job.id)
     assert (opened.failure.phase, opened.failure.message, opened.failure.retryable) == (
         "compute",
@@ -85,10 +87,10 @@ def test_a_job_is_paused_and_resumed(db: Any, server: JobServer, job: Job) -> No
     held = server.hold(job)
     assert db.pause_job(job.id) == "pausing"
     assert db.resume_job(job.id) == "still_pausing"
-    server.queue.release(held, "paused", {})
+    server.queue.release(held, {}, paused=True)
     assert db.resume_job(job.id) == "resumed"
     held = server.hold(job)
-    server.database.write(lambda connection: server.queue.guard(connection, held))
+    server.database.write(lambda connection: server.queue.begin_commit(connection, held))
     assert db.pause_job(job.id) == "committing"
 
 
@@ -111,7 +113,7 @@ def test_a_job_that_does_not_exist_is_told_so(db: Any) -> None:
 def test_events_are_a_table_that_can_be_narrowed(db: Any, server: JobServer, job: Job) -> None:
     held = server.hold(job)
     for number in range(3):
-        server.queue.note(held, "committed", str(number), {"rows_added": 7, "rows_updated": 3})
+        server.queue.add_event(held, "committed", str(number), {"rows_added": 7, "rows_updated": 3})
     opened = db.open_job(job.id)
     assert opened.events().num_rows == 5
     complete = opened.events(filter="state = 'committed'", limit=2)

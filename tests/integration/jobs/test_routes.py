@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pennon.core.caller import Role
+from pennon.core.job_model import JobState
 from pennon.jobs.worker_registry import WorkerRegistry
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
@@ -56,7 +58,7 @@ class TestDescribing:
         assert told["counters"] == {"rows_planned": 10, "udf_seconds": 0.5}
         assert "waiting_for" not in told
         failure = {"phase": "compute", "type": "ValueError", "message": "no", "retryable": False}
-        server.queue.finish(held, "failed", counters={}, result={"published_version": None}, failure=failure)
+        server.queue.finish(held, JobState.FAILED, counters={}, result={"published_version": None}, failure=failure)  # type: ignore[arg-type]
         told = ask(server.http, "describe", job)
         assert (told["job_state"], told["failure"], told["result"]) == ("FAILED", failure, {"published_version": None})
         assert told["finished_ms"] >= told["started_ms"] >= told["creation_ms"]
@@ -67,7 +69,7 @@ class TestDescribing:
     )
     def test_an_end_has_the_name_that_lancedb_knows(self, embedded: JobServer, state: str, wire: str) -> None:
         job = embedded.submit(embedded.new_table())
-        embedded.queue.finish(embedded.hold(job), state, counters={})
+        embedded.queue.finish(embedded.hold(job), state, counters={})  # type: ignore[arg-type]
         assert ask(embedded.http, "describe", job)["job_state"] == wire
 
     def test_a_job_that_waits_says_for_what(self, embedded: JobServer) -> None:
@@ -79,7 +81,7 @@ class TestDescribing:
         embedded.hold(first)
         second = embedded.submit(table)
         assert ask(embedded.http, "describe", second)["waiting_for"] == "another job of this column"
-        worker_registry.leave(worker)
+        worker_registry.deregister(worker)
         assert "pennon worker" in ask(embedded.http, "describe", second)["waiting_for"]
 
     @pytest.mark.parametrize("job_id", ["01a1df6bc0e28571e218b67bc93caf1c", "x", "\0", "../..", "é" * 200])
@@ -110,8 +112,8 @@ class TestListing:
 
     def test_only_those_that_are_asked_for_are_listed(self, server: JobServer) -> None:
         here, there = server.new_table(), server.new_table("inner")
-        waits, rests, ended = server.submit(here), server.submit_resting(there), server.submit(here, "other")
-        server.queue.cancel(ended.id)
+        waits, rests, ended = server.submit(here), server.submit_paused(there), server.submit(here, "other")
+        change_job(server.queue, "cancel", ended.id)
         made = {waits.id, rests.id, ended.id}
         assert set(listed(server.http)) >= made
         assert set(listed(server.http, table=here)) == {waits.id, ended.id}
@@ -145,7 +147,7 @@ class TestChanging:
         answer = ask(server.http, "resume", job)
         assert (answer["status"], answer["resumed"], answer["still_pausing"]) == ("still_pausing", False, True)
         assert ask(server.http, "cancel", job)["status"] == "cancelling"
-        server.queue.finish(held, "cancelled", counters={})
+        server.queue.finish(held, JobState.CANCELLED, counters={})
         assert ask(server.http, "cancel", job)["status"] == "already_cancelled"
         assert ask(server.http, "pause", job, expect=409)["code"] == 19
         again = ask(server.http, "retry", job, only_failed=True)
@@ -156,7 +158,7 @@ class TestChanging:
     def test_a_job_that_has_just_committed_says_so(self, server: JobServer) -> None:
         job = server.submit(server.new_table())
         held = server.hold(job)
-        server.database.write(lambda connection: server.queue.guard(connection, held))
+        server.database.write(lambda connection: server.queue.begin_commit(connection, held))
         assert ask(server.http, "pause", job)["committing"] is True
         assert ask(server.http, "cancel", job)["status"] == "committing"
 
@@ -169,11 +171,11 @@ class TestChanging:
     @pytest.mark.parametrize("verb", CHANGES)
     def test_a_repeated_request_has_one_effect_and_one_answer(self, embedded: JobServer, verb: str) -> None:
         table = embedded.new_table()
-        job = embedded.submit_resting(table)
+        job = embedded.submit_paused(table)
         if verb == "retry":
-            embedded.queue.cancel(job.id)
+            change_job(embedded.queue, "cancel", job.id)
         elif verb == "pause":
-            embedded.queue.resume(job.id)
+            change_job(embedded.queue, "resume", job.id)
         headers = {"idempotency-key": f"once-{verb}"}
         answers = [
             embedded.http.raw.post(f"/v1/jobs/{verb}", json={"job_id": job.id}, headers=headers) for _ in range(3)
@@ -187,7 +189,7 @@ class TestEvents:
     def test_they_come_as_arrow_with_the_names_that_lancedb_knows(self, server: JobServer) -> None:
         job = server.submit(server.new_table())
         held = server.hold(job, "w1")
-        server.queue.note(held, "committed", "3", {"rows": 42, "worker": "w1"})
+        server.queue.add_event(held, "committed", "3", {"rows": 42, "worker": "w1"})
         found = events(server.http, job_id=job.id)
         assert [(row["seq"], row["kind"]) for row in found] == [(1, "submitted"), (2, "claimed"), (3, "committed")]
         last = found[-1]
@@ -204,7 +206,7 @@ class TestEvents:
         table = embedded.new_table()
         first, second = embedded.submit(table, "a"), embedded.submit(table, "b")
         for number in range(5):
-            embedded.queue.note(first, "unit", str(number))
+            embedded.queue.add_event(first, "unit", str(number))
         assert [row["seq"] for row in events(embedded.http, job_id=first.id, after=2, limit=2)] == [3, 4]
         both = events(embedded.http, job_ids=[second.id, first.id, second.id], limit_per_job=2)
         assert [(row["job_id"], row["seq"]) for row in both] == [(second.id, 1), (first.id, 1), (first.id, 2)]
@@ -224,7 +226,7 @@ class TestEvents:
     def test_a_filter_admits_what_it_says(self, embedded: JobServer, text: str, units: list[str]) -> None:
         job = embedded.submit(embedded.new_table())
         for unit in ("0", "1", "it's"):
-            embedded.queue.note(job, "unit", unit)
+            embedded.queue.add_event(job, "unit", unit)
         assert [row["unit"] for row in events(embedded.http, job_id=job.id, filter=text)] == units
 
     @pytest.mark.parametrize("text", ["nonsense", "state", "state = x", "state = 'a' AND", "(state = 'a')", "x = 'a'"])
@@ -237,8 +239,8 @@ class TestEvents:
 class TestKeys:
     def test_a_job_is_seen_by_readers_of_its_table_and_changed_by_writers(self, guarded: JobServer) -> None:
         admin = guarded.client(guarded.key(Role.ADMIN))
-        job = guarded.submit_resting(guarded.declare("a$inner$t", admin))
-        other = guarded.submit_resting(guarded.declare("b$t", admin))
+        job = guarded.submit_paused(guarded.declare("a$inner$t", admin))
+        other = guarded.submit_paused(guarded.declare("b$t", admin))
         roles = {
             "all": (guarded.client(guarded.key(Role.WRITER)), {job.id, other.id}, 200),
             "writer": (guarded.client(guarded.key(Role.WRITER, "a")), {job.id}, 200),
@@ -263,7 +265,7 @@ class TestKeys:
 
     def test_a_job_moves_with_its_table_and_outlives_it(self, guarded: JobServer) -> None:
         admin = guarded.client(guarded.key(Role.ADMIN))
-        job = guarded.submit_resting(guarded.declare("a$t", admin))
+        job = guarded.submit_paused(guarded.declare("a$t", admin))
         guarded.declare("b$other", admin)
         a, b = (guarded.client(guarded.key(Role.READER, name)) for name in ("a", "b"))
         admin.post("/v1/table/a$t/rename", {"new_table_name": "moved", "new_namespace_id": ["b"]})
@@ -283,6 +285,6 @@ def test_jobs_are_counted_by_state(embedded: JobServer) -> None:
     before = {state: counted(state) for state in ("pending", "paused", "done")}
     table = embedded.new_table()
     embedded.submit(table, "a")
-    embedded.submit_resting(table, "b")
+    embedded.submit_paused(table, "b")
     after = {state: counted(state) - before[state] for state in before}
     assert after == {"pending": 1, "paused": 1, "done": 0}

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pennon.catalog import open_database, tables
+from pennon.core.job_model import JobKind
 from pennon.jobs.queue import Queue
 from tests.integration.catalog.lakes import stage_in
 from tests.integration.rest.wire import Wire, quoted
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,19 +164,17 @@ def _job(body: Any = None, *, ended: bool = False) -> Callable[[Home], Sample]:
             job = database.write(
                 lambda connection: queue.submit(
                     connection,
-                    kind="backfill",
-                    table_id=found.id,
-                    branch="",
+                    JobKind.BACKFILL,
+                    found,
+                    {},
                     target="word",
-                    object=identifier,
-                    spec={},
                     submitted_by="ada",
                     context={},
                 )
             )
-            queue.pause(job.id)
+            change_job(queue, "pause", job.id)
             if ended:
-                queue.cancel(job.id)
+                change_job(queue, "cancel", job.id)
         return Sample("", {"job_id": job.id, **(body or {})})
 
     return make

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tests.support.server import PennonProcess
 
-JSON_ROWS = [row for row in OPERATIONS if row.method == "POST" and row.arrow is not True]
-ARROW_ROWS = [row for row in OPERATIONS if row.arrow is True]
+JSON_ROWS = [row for row in OPERATIONS if row.method == "POST" and row.body != "arrow"]
+ARROW_ROWS = [row for row in OPERATIONS if row.body == "arrow"]
 NOT_JSON = [
     b"{",
     b"nonsense",
@@ -39,7 +39,7 @@ NOT_JSON = [
 ]
 #: Queries may also have the form that LanceDB's own client gives them: a field counts only where it is needed.
 OWN_FORM = {"QueryTable", "AnalyzeTableQueryPlan"}
-TYPED_ROWS = [row for row in JSON_ROWS if row.request is not None and row.id not in OWN_FORM and row.whole is None]
+TYPED_ROWS = [row for row in JSON_ROWS if row.request is not None and row.id not in OWN_FORM and row.body_field is None]
 #: Values that almost no field can have.
 WRONG: list[Any] = [{"x": {"y": []}}, [[[]]], "\0", "x" * 5000, -1, 2**64, 10**40, 1.5, True, "", "../../etc"]
 

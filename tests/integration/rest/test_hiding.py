@@ -12,8 +12,8 @@ import pytest
 
 from pennon.catalog import keys, open_database, tables, views
 from pennon.core.caller import Role
+from pennon.core.job_model import JobKind, JobState
 from pennon.core.paging import encode_token
-from pennon.jobs.auto_refresh import submit_refresh
 from pennon.jobs.queue import Queue
 from pennon.server.operations.model import Operation
 from pennon.server.operations.table import OPERATIONS
@@ -166,13 +166,15 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
         assert found is not None
         for ending in ({"result": told}, {"failure": failure}):
             jobs.append(
-                database.write(lambda connection: submit_refresh(queue, connection, found, {}, submitted_by="a"))
+                database.write(
+                    lambda connection: queue.submit(connection, JobKind.REFRESH, found, {}, submitted_by="a")
+                )
             )
             while (claimed := queue.claim("test", 60.0)) is not None and claimed.id != jobs[-1].id:
-                queue.finish(claimed, "cancelled", counters={})  # what other tests left
+                queue.finish(claimed, JobState.CANCELLED, counters={})  # what other tests left
             assert claimed is not None
-            queue.note(claimed, "planned", f"{hidden.name}_upstream", told)
-            queue.finish(claimed, "done" if "result" in ending else "failed", counters={}, **ending)
+            queue.add_event(claimed, "planned", f"{hidden.name}_upstream", told)
+            queue.finish(claimed, JobState.DONE if "result" in ending else JobState.FAILED, counters={}, **ending)
         database.write(lambda connection: views.mark_stale(connection, found.id, failure["message"], jobs[-1].id))
     requests: list[tuple[str, Any]] = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]
     requests += [("/v1/jobs/query_events", {"job_ids": [job.id for job in jobs]})]
@@ -247,4 +249,4 @@ def test_a_token_of_another_listing_is_refused(tokens: dict[str, str], hidden: H
     for listing, other in itertools.permutations(LISTINGS, 2):
         answer = page(admin, listing, hidden, page_token=tokens[other])
         assert answer.outcome == (400, 13), (listing, other)
-        assert "start again without one" in answer.json["error"]
+        assert "list again without one" in answer.json["error"]

@@ -151,5 +151,5 @@ class TestViewFunctions:
 
 def test_without_keys_everyone_may_do_everything(wire: Wire) -> None:
     found = wire.get("/v1/whoami").json
-    assert (found["name"], found["recognised_by_key"]) == ("anonymous", False)
+    assert (found["name"], found["authenticated"]) == ("anonymous", False)
     assert found["grants"] == [{"namespace": [], "role": "admin"}]

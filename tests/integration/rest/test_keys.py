@@ -92,7 +92,7 @@ def early(guarded: Guarded) -> str:
 class TestEntrance:
     @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.id)
     def test_without_a_key_no_operation_answers(self, guarded: Guarded, row: Any) -> None:
-        body = stream() if row.arrow is True else None
+        body = stream() if row.body == "arrow" else None
         for key in ("", "wrong"):
             answer = guarded.ask(key, row.method, path_of(row, "a%24t"), body)
             assert answer.outcome == (401, 16)
@@ -309,7 +309,7 @@ def test_an_answer_is_repeated_with_its_credentials_and_kept_without_them(guarde
     first, again = (guarded.wire.post(path, {"vend_credentials": False}, headers) for _ in range(2))
     assert again.json == first.json
     assert again.json["storage_options"] == {"region": "eu"}
-    kept = guarded.database.read(lambda connection: connection.all("SELECT answer FROM idempotency"))
+    kept = guarded.database.read(lambda connection: connection.all("SELECT response FROM idempotency"))
     assert len(kept) >= 2
     assert "hush" not in str(kept)
 

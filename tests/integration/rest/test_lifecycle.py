@@ -56,7 +56,7 @@ def wait_until_closed(server: PennonProcess, wire: Wire) -> None:
 
 class TestStopping:
     def test_a_request_under_way_is_answered(self, start_pennon: StartPennon) -> None:
-        server = start_pennon("--shutdown-seconds", "30")
+        server = start_pennon("--shutdown-timeout-seconds", "30")
         with closing(Wire(server.url)) as wire, begin_request(server, wire) as raw:
             os.kill(server.pid, signal.SIGTERM)
             wait_until_closed(server, wire)
@@ -69,7 +69,7 @@ class TestStopping:
         assert described["properties"] == {"late": "yes"}
 
     def test_a_request_that_never_ends_does_not_keep_it_from_stopping(self, start_pennon: StartPennon) -> None:
-        server = start_pennon("--shutdown-seconds", "1", "--processes", "1")
+        server = start_pennon("--shutdown-timeout-seconds", "1", "--processes", "1")
         with closing(Wire(server.url)) as wire, begin_request(server, wire):
             assert server.stop() == 0
         server.start()
@@ -114,7 +114,7 @@ class TestStarting:
             self.fails(server, "Cannot listen on http://127.0.0.1:")
 
     def test_a_setting_that_is_wrong_is_an_error_that_names_it(self, tmp_path: Path) -> None:
-        self.fails(PennonProcess(tmp_path, env={"PENNON_THREADS": "0"}), "'threads'")
+        self.fails(PennonProcess(tmp_path, env={"PENNON_METADATA_THREADS": "0"}), "'metadata_threads'")
 
     def test_storage_that_cannot_be_used_is_an_error_of_one_line(self, tmp_path: Path) -> None:
         self.fails(PennonProcess(tmp_path, "--root", "az://container", "--processes", "2"), "Account must be specified")
@@ -123,7 +123,7 @@ class TestStarting:
         with closing(open_database(load_settings(directory=tmp_path).database_url)) as database:
             migrate(database)
             database.write(lambda c: c.run("UPDATE pennon_schema SET version = version + 1"))
-        self.fails(PennonProcess(tmp_path), "upgrade Pennon")
+        self.fails(PennonProcess(tmp_path), "Upgrade Pennon")
 
     @staticmethod
     def fails(server: PennonProcess, message: str) -> None:

@@ -101,7 +101,7 @@ def name_of(path: Path) -> str:
 
 def has_required(row: Operation) -> bool:
     model = model_of(row.id)
-    return row.specified and row.id not in LEFT_OUT and model is not None and any(required(model, None))
+    return row.in_spec and row.id not in LEFT_OUT and model is not None and any(required(model, None))
 
 
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if has_required(row)], ids=lambda row: row.id)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pennon.core.settings import load_settings
-from pennon.pipeline.cluster.driver import prepared
+from pennon.pipeline.cluster.driver import prepare_environment
 from pennon.pipeline.cluster.tasks import TaskError, TasksCancelledError, run_tasks
-from pennon.pipeline.environments.cache import Shelf
-from pennon.pipeline.environments.deployment import shipped
+from pennon.pipeline.environments.cache import EnvironmentCache
+from pennon.pipeline.environments.deployment import deployed
 from pennon.pipeline.environments.environment import Environment
 from tests.integration.spark.running import run
 from tests.support.wheels import make_wheel
@@ -102,7 +102,7 @@ def test_no_tenant_sees_what_functions_of_another_did_to_modules(session: Sessio
 
         job = SimpleNamespace(home=namespace, submitted_by=principal)
         lease: Any = SimpleNamespace(job=job, check=lambda: None)
-        with prepared(session, None, settings, lease) as (own, environment):
+        with prepare_environment(session, None, settings, lease) as (own, environment):
             assert run(own, poison, 4, environment=environment) == [{"found": tenant}] * 4
 
 
@@ -121,7 +121,7 @@ def test_each_environment_has_its_own_version_of_a_package(session: Session, tmp
     for version in ("1.0", "2.0"):
         wheel = make_wheel(tmp_path, "pennon_test_tea", version)
         environment = Environment(modules={wheel.name: wheel.read_bytes()}, variables={"TEA_CUP": version})
-        with shipped(session, environment, Shelf(tmp_path / "environments", 0)) as (apart, found):
-            answers = run(apart, brew, 3, environment=found)
+        with deployed(session, environment, EnvironmentCache(tmp_path / "environments", 0)) as (isolated, found):
+            answers = run(isolated, brew, 3, environment=found)
         assert answers == [{"version": version, "cup": version}] * 3
     assert run(session, look, 3) == [{"found": False, "cup": None}] * 3

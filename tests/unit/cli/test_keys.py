@@ -40,8 +40,8 @@ def test_the_secret_alone_is_on_standard_output(run: Run, tmp_path: Path, namesp
     ended = run("keys", "create", "ada", "--role", "writer", "--on", namespace)
     secret = ended.stdout.strip()
     assert ended.stdout == secret + "\n"
-    assert "first key" in ended.stderr
-    assert f"no catalog at {tmp_path}/pennon-data/.pennon/catalog.db yet" in ended.stderr
+    assert "first API key" in ended.stderr
+    assert f"Creating a new catalog at {tmp_path}/pennon-data/.pennon/catalog.db" in ended.stderr
     assert "'a$b' does not exist yet" in ended.stderr
     assert secret not in ended.stderr
     database = open_database(f"sqlite:///{tmp_path}/pennon-data/.pennon/catalog.db")
@@ -81,7 +81,7 @@ def test_a_name_is_not_used_twice_not_even_after_it_was_revoked(run: Run) -> Non
     run("keys", "revoke", "ada")
     ended = run("keys", "create", "ada", "--role", "admin")
     assert (ended.code, ended.stdout) == (4, "")
-    assert "choose another" in ended.stderr
+    assert "names are not reused. Choose another" in ended.stderr
 
 
 def test_revoking_twice_is_harmless_and_a_wrong_name_is_an_error(run: Run) -> None:

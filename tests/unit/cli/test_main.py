@@ -51,7 +51,7 @@ def test_nothing_is_coloured_where_nobody_looks(run: Run) -> None:
         (("serve", "--port", "99999"), 2, "port"),
         (("serve", "--no-such-flag"), 2, "--no-such-flag"),
         (("keys", "list"), 2, "--directory"),
-        (("worker", "no-such-folder"), 2, "no catalog"),
+        (("worker", "no-such-folder"), 2, "No catalog found"),
         (("migrate", "--database", "mysql://x"), 2, "postgresql://"),
         (("serve", "--config", "missing.toml"), 2, "missing.toml"),
         (("serve", "--storage-options", "{x"), 2, "JSON"),

@@ -44,7 +44,7 @@ def test_what_is_due_is_applied_once(run: Run, tmp_path: Path) -> None:
     first, second = run("migrate"), run("migrate")
     assert (first.code, second.code) == (0, 0)
     assert f"to {latest_version()}" in first.stdout
-    assert "nothing to do" in second.stdout
+    assert "up to date" in second.stdout
     assert run("migrate", "--check").code == 0
 
 
@@ -64,4 +64,4 @@ def test_a_catalog_of_a_newer_pennon_is_refused(run: Run, tmp_path: Path) -> Non
     for arguments in (("migrate",), ("migrate", "--check"), ("keys", "list")):
         ended = run(*arguments)
         assert ended.code == 1
-        assert "upgrade Pennon" in ended.stderr
+        assert "Upgrade Pennon" in ended.stderr

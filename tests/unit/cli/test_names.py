@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from pennon.cli.names import namespace_route, parse_name, parse_table, spell, table_route
+from pennon.cli.names import format_name, namespace_route, parse_name, parse_table, table_route
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from pennon.cli.names import namespace_route, parse_name, parse_table, spell, ta
 )
 def test_a_name_is_an_identifier_and_can_be_typed_again(text: str, identifier: tuple[str, ...]) -> None:
     assert parse_name(text) == identifier
-    assert parse_name(spell(identifier)) == identifier
+    assert parse_name(format_name(identifier)) == identifier
 
 
 @pytest.mark.parametrize("text", ["", "shop.", ".teas", "a..b", "a$$b", "a/b"])
@@ -31,7 +31,7 @@ def test_what_cannot_be_a_name_is_said(text: str) -> None:
 
 
 def test_the_root_namespace_is_no_table() -> None:
-    with pytest.raises(InvalidInputError, match="name a table"):
+    with pytest.raises(InvalidInputError, match="pass a table name"):
         parse_table("$")
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from pennon.cli.options import PANELS, flag_name, with_settings
-from pennon.core.settings import Settings, SettingsError
+from pennon.core.settings import RENAMED, Settings, SettingsError
 
 
 def command(*names: str, **how: Any) -> tuple[typer.Typer, list[Settings]]:
@@ -65,11 +65,11 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pennon.toml"
-    file.write_text('host = "127.0.0.3"\nport = 3\nthreads = 3\n')
+    file.write_text('host = "127.0.0.3"\nport = 3\nmetadata_threads = 3\n')
     monkeypatch.setenv("PENNON_HOST", "127.0.0.2")
     monkeypatch.setenv("PENNON_PORT", "2")
     found = settings_of(command(), "--config", str(file), "--port", "1")
-    assert (found.port, found.host, found.threads) == (1, "127.0.0.2", 3)
+    assert (found.port, found.host, found.metadata_threads) == (1, "127.0.0.2", 3)
 
 
 def test_a_misspelt_variable_is_told_and_those_of_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,4 +99,27 @@ def test_brackets_mean_json_only_where_a_collection_is_wanted() -> None:
 
 
 def test_a_switch_can_be_turned_off() -> None:
-    assert settings_of(command(), "--no-discover").discover is False
+    assert settings_of(command(), "--no-discover-tables").discover_tables is False
+    help_text = CliRunner().invoke(command("discover_tables")[0], ["--help"], env={"COLUMNS": "300"}).output
+    assert "Turn it off with --no-discover-tables." in help_text
+
+
+def test_a_switch_that_is_on_in_the_environment_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENNON_INSECURE", "true")
+    assert settings_of(command()).insecure is True
+    assert settings_of(command(), "--no-insecure").insecure is False
+
+
+def test_old_flags_of_renamed_settings_are_read_but_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    assert settings_of(command(), "--job-days", "7").job_retention_days == 7
+    assert settings_of(command(), "--no-recreate-apart").isolate_recreated_tables is False
+    assert settings_of(command("discover_tables"), "--no-discover").discover_tables is False
+    assert [message.split()[0] for message in caplog.messages] == ["--job-days", "--recreate-apart", "--discover"]
+    help_text = CliRunner().invoke(command()[0], ["--help"], env={"COLUMNS": "300"}).output
+    assert not [old for old in RENAMED if f" {flag_name(old)} " in help_text]
+
+
+def test_an_old_variable_of_a_renamed_setting_is_not_misspelt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENNON_JOB_DAYS", "7")
+    said = CliRunner().invoke(command()[0], []).stderr
+    assert not [line for line in said.splitlines() if line.startswith("PENNON_JOB_DAYS is ignored")]

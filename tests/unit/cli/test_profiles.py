@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pennon.cli.profiles import HERE, Profile, choose_server, profiles_file
+from pennon.cli.profiles import DEFAULT_URL, Profile, choose_server, profiles_file
 from pennon.core.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def write(text: str) -> None:
 
 
 def test_without_anything_it_is_the_server_of_this_machine() -> None:
-    assert choose_server(None, None, None) == Profile(HERE)
+    assert choose_server(None, None, None) == Profile(DEFAULT_URL)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_unknown_profile_is_said_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("[a", "cannot be read"),
+        ("[a", "Cannot read the profiles"),
         ("[a]\nuri = 'x'", "'uri'"),
         ("[a]\napi_key = 'x'", "needs url"),
         ("a = 1", "needs url"),
@@ -94,7 +94,7 @@ def test_a_file_that_makes_no_sense_is_said(run: Run, text: str, word: str) -> N
 
 
 def test_profiles_are_listed_without_their_keys(run: Run) -> None:
-    assert "There are none" in run("profiles").stderr
+    assert "No profiles" in run("profiles").stderr
     write(FILE)
     listed = run("profiles", "-o", "json").stdout
     assert {row["name"]: row["has_key"] for row in json.loads(listed)} == {

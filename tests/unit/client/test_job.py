@@ -12,7 +12,15 @@ import pytest
 from lance_namespace.errors import InternalError, InvalidTableStateError, ServiceUnavailableError
 
 from pennon.client import job as module
-from pennon.client.job import Job, JobCancelledError, JobError, JobFailedError, JobTimedOutError, submitted
+from pennon.client.job import (
+    Job,
+    JobCancelledError,
+    JobError,
+    JobFailedError,
+    JobFields,
+    JobTimedOutError,
+    job_from_response,
+)
 from pennon.client.transport import Transport
 from tests.unit.client.scripted import ScriptedServer, Step, answer, hang_up, stream
 
@@ -22,8 +30,8 @@ NO_STREAM = answer(406, {"error": "no streams here", "code": 0})
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(module, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "_FIRST_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_MAX_POLL_SECONDS", 0.01)
 
 
 def described(state: str, **more: Any) -> Step:
@@ -109,7 +117,10 @@ def test_other_ends_have_errors_of_their_own() -> None:
 def test_waiting_ends_in_time_and_says_how_to_come_back() -> None:
     steps = [described("running"), NO_STREAM, described("running")]
     with ScriptedServer([*steps, *steps * 500]) as server:
-        with pytest.raises(TimeoutError, match=r"still running after 0.05 s; pennon.connect\('http.*\).job\('j1'\)"):
+        with pytest.raises(
+            TimeoutError,
+            match=r"still running after 0.05 s\. To wait for it again: pennon.connect\('http.*\).job\('j1'\)",
+        ):
             Job(Transport(server.url), "j1").wait(0.05, progress=False)
         with pytest.raises(TimeoutError):
             Job(Transport(server.url), "j1").wait(0, progress=False)
@@ -135,15 +146,16 @@ def test_a_server_that_told_of_the_job_is_waited_for_from_the_start_and_another_
 
 
 def test_a_server_that_stays_away_is_given_up_with_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_UNREACHABLE_SECONDS", 0.05)
     with pytest.raises(
-        ServiceUnavailableError, match=r"about to end\. Job j1 may well go on; pennon.connect\(.*'j1'\)"
+        ServiceUnavailableError,
+        match=r"about to end\. Job j1 may still be running\. To wait for it again: pennon.connect\(.*'j1'\)",
     ):
         wait_beside_an_absent_server(AWAY)
 
 
 def test_waiting_for_a_server_that_stays_away_ends_in_time() -> None:
-    with pytest.raises(TimeoutError, match=r"still running after 0.1 s \(waits: the server does not answer\)"):
+    with pytest.raises(TimeoutError, match=r"still running after 0.1 s \(waiting: the server does not respond\)"):
         wait_beside_an_absent_server(AWAY, timeout=0.1)
 
 
@@ -154,7 +166,10 @@ def test_an_interrupt_leaves_the_job_alone_and_says_how_to_come_back(monkeypatch
     monkeypatch.setattr(time, "sleep", interrupted)
     with (
         ScriptedServer([described("running"), NO_STREAM]) as server,
-        pytest.raises(KeyboardInterrupt, match=r"j1 goes on without you; pennon.connect\(.*\).job\('j1'\).wait\(\)"),
+        pytest.raises(
+            KeyboardInterrupt,
+            match=r"j1 continues on the server\. To wait for it again: pennon.connect\(.*\).job\('j1'\).wait\(\)",
+        ),
     ):
         Job(Transport(server.url), "j1").wait(progress=False)
     assert {request.path for request in server.received} == {"/v1/jobs/describe", "/v1/jobs/j1/events"}
@@ -181,7 +196,7 @@ def test_a_job_of_a_list_is_described_when_more_is_asked() -> None:
         ({"state": "timed_out"}, "timed_out"),
     ],
 )
-def test_states_are_known_by_both_their_names(told: dict[str, str], state: str) -> None:
+def test_states_are_known_by_both_their_names(told: JobFields, state: str) -> None:
     assert Job(Transport("http://127.0.0.1:1"), "j1", told).state == state
 
 
@@ -227,5 +242,5 @@ def as_stream(table: pa.Table) -> bytes:
 
 
 def test_a_submission_without_an_id_is_told() -> None:
-    with pytest.raises(InternalError, match="did not say its id"):
-        submitted(Transport("http://127.0.0.1:1"), {"transaction_id": "t"})
+    with pytest.raises(InternalError, match="returned no job id"):
+        job_from_response(Transport("http://127.0.0.1:1"), {"transaction_id": "t"})

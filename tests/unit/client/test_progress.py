@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
-from pennon.client.job import Job
+from pennon.client.job import Job, JobFields
 from pennon.client.progress import JobProgress, rows_done, rows_planned
 from pennon.client.transport import Transport
 
 
 def job(state: str = "running", **known: Any) -> Job:
-    made = Job(
-        Transport("http://127.0.0.1:1"),
-        "j1",
-        {"job_type": "backfill", "target": "x[1]", "state": state, "counters": known.pop("counters", {}), **known},
-    )
-    made._described = True
+    fields = {"job_type": "backfill", "target": "x[1]", "state": state, "counters": known.pop("counters", {}), **known}
+    made = Job(Transport("http://127.0.0.1:1"), "j1", cast(JobFields, fields))
+    made._is_described = True
     return made
 
 
@@ -49,7 +46,7 @@ def test_rows_fragments_and_failures_are_shown() -> None:
 
 
 def test_what_a_job_waits_for_is_shown() -> None:
-    assert "waits: a free worker" in shown(job("pending", waiting_for="a free worker"))
+    assert "waiting: a free worker" in shown(job("pending", waiting_for="a free worker"))
 
 
 @pytest.mark.parametrize("counters", [{}, {"rows_planned": 0}, COUNTERS])

@@ -10,8 +10,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from pennon.columns.state import FragmentFill, Segment
-from pennon.columns.write_effects import after_writes
+from pennon.columns.row_states import RowStates, Segment
+from pennon.columns.write_effects import apply_column_writes
 from pennon.commits.column_writes import ColumnWrite
 from pennon.commits.manifest import parse_manifest
 from pennon.commits.staging import column_write_of
@@ -87,9 +87,9 @@ def test_a_commit_that_cannot_be_compared_may_have_written_anything(tmp_path: Pa
     assert ColumnWrite.decode(2, ColumnWrite.unknown(2).encode()) == ColumnWrite.unknown(2)
 
 
-def _fill(valid_at: int, deleted: int = 0) -> FragmentFill:
+def _states(valid_at: int, deleted: int = 0) -> RowStates:
     ids = ((0, 10 - deleted), *([(-1, deleted)] if deleted else []))
-    return FragmentFill((Segment("f", 2, valid_at, ((0, 10 - deleted),)),), ids)
+    return RowStates((Segment("f", 2, valid_at, ((0, 10 - deleted),)),), ids)
 
 
 def _write(version: int, fragment: int, field: int, *, marks_rows: bool = True, deleted: int = 0) -> ColumnWrite:
@@ -98,7 +98,7 @@ def _write(version: int, fragment: int, field: int, *, marks_rows: bool = True, 
 
 RESTORE = ColumnWrite(6, marks_rows=False, fields={})
 #: The field of the input is 1.
-LEAVES = frozenset({1, 5})
+FIELD_IDS = frozenset({1, 5})
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,6 @@ LEAVES = frozenset({1, 5})
     ],
 )
 def test_what_is_known_follows_what_was_written(writes: list[ColumnWrite], outcome: tuple[str, int]) -> None:
-    (_, fill), _ = after_writes([(0, _fill(4)), (1, _fill(8))], writes, LEAVES)
-    (segment,) = fill.segments
+    (_, state), _ = apply_column_writes([(0, _states(4)), (1, _states(8))], writes, FIELD_IDS)
+    (segment,) = state.segments
     assert ("stale" if segment.stale else "done", segment.valid_at) == outcome

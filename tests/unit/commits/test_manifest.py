@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import lance
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pennon.commits.manifest import READABLE_FLAGS, BadManifestError, parse_manifest, parse_operation
+from pennon.commits.manifest import READABLE_FLAGS, InvalidManifestError, parse_manifest, parse_operation
 from pennon.storage.layout import manifest_name
+from tests.support.manifest_edits import edit_manifest
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +49,9 @@ class TestRealManifests:
             files = {file.path: fragment.fragment_id for fragment in fragments for file in fragment.data_files()}
             assert manifest.data_files == files
             assert manifest.reader_flags & ~READABLE_FLAGS == 0
-            change_token = next(found["timestamp"] for found in opened.versions() if found["version"] == version)
-            assert abs(manifest.timestamp_millis - change_token.timestamp() * 1000) < 1000 * 60 * 60 * 24
+            timestamp = next(found["timestamp"] for found in opened.versions() if found["version"] == version)
+            assert isinstance(timestamp, datetime)
+            assert abs(manifest.timestamp_millis - timestamp.timestamp() * 1000) < 1000 * 60 * 60 * 24
 
     def test_what_was_done_is_told(self, dataset: lance.LanceDataset) -> None:
         expected = ["overwrite", "append", "delete", "update", "merge", "create_index", "update_config", "overwrite"]
@@ -71,7 +74,7 @@ class TestDamage:
     def test_no_truncated_manifest_is_taken_for_one(self, dataset: lance.LanceDataset) -> None:
         content = content_of(dataset, 4)
         for length in range(len(content)):
-            with pytest.raises(BadManifestError):
+            with pytest.raises(InvalidManifestError):
                 parse_manifest(content[:length])
 
     def test_a_manifest_cut_at_the_front_is_an_error_or_another_manifest(self, dataset: lance.LanceDataset) -> None:
@@ -94,29 +97,47 @@ class TestDamage:
 
     @given(st.binary(max_size=200))
     def test_no_bytes_harm_the_reading_of_a_transaction(self, content: bytes) -> None:
-        with suppress(BadManifestError):
+        with suppress(InvalidManifestError):
             parse_operation(content)
 
     @pytest.mark.parametrize("content", [b"", b"\0", b"LANC", b"\0" * 19, b"x" * 1000])
     def test_the_error_says_what_is_wrong(self, content: bytes) -> None:
-        with pytest.raises(BadManifestError, match=r"it has only|it does not end"):
+        with pytest.raises(InvalidManifestError, match=r"it has only|it does not end"):
             parse_manifest(content)
 
-    def test_a_manifest_of_no_time_is_none(self, dataset: lance.LanceDataset) -> None:
+    def test_a_timestamp_out_of_range_is_refused(self, dataset: lance.LanceDataset) -> None:
         (position,) = struct.unpack("<Q", content_of(dataset, 1)[-16:-8])
         later = bytes([0x3A, 11, 0x08, *[0xFF] * 9, 0x01])  # its time again, in the last second that there is
         manifest = content_of(dataset, 1)[position + 4 : -16] + later
         content = struct.pack("<I", len(manifest)) + manifest + struct.pack("<QHH4s", 0, 0, 3, b"LANC")
-        with pytest.raises(BadManifestError, match="no time"):
+        with pytest.raises(InvalidManifestError, match="timestamp is out of range"):
+            parse_manifest(content)
+
+    @pytest.mark.parametrize("section", ["index_section", "old_transaction_section", "transaction_section"])
+    def test_a_section_that_is_cut_off_is_an_error(self, dataset: lance.LanceDataset, section: str) -> None:
+        content = edit_manifest(content_of(dataset, 6), lambda manifest: setattr(manifest, section, 3))
+        with pytest.raises(InvalidManifestError, match="is cut off"):
+            parse_manifest(content)
+
+    def test_the_transaction_inside_a_manifest_is_checked(self, dataset: lance.LanceDataset) -> None:
+        content = bytearray(content_of(dataset, 1))
+        assert parse_manifest(bytes(content)).operation == "overwrite"
+        content[:4] = b"\xff\xff\xff\x7f"  # the length of the transaction, with which Lance would panic
+        with pytest.raises(InvalidManifestError, match="transaction is cut off"):
+            parse_manifest(bytes(content))
+
+    def test_a_fragment_tree_is_refused(self, dataset: lance.LanceDataset) -> None:
+        content = edit_manifest(content_of(dataset, 1), lambda manifest: setattr(manifest, "fragment_tree", b"x"))
+        with pytest.raises(InvalidManifestError, match="fragment tree"):
             parse_manifest(content)
 
     def test_a_manifest_without_a_version_is_none(self) -> None:
         empty = struct.pack("<I", 0) + struct.pack("<QHH4s", 0, 0, 3, b"LANC")
-        with pytest.raises(BadManifestError, match="names no version"):
+        with pytest.raises(InvalidManifestError, match="has no version"):
             parse_manifest(empty)
 
 
 def check(content: bytes) -> None:
     """Parse bytes, where nothing but a typed error may come of it."""
-    with suppress(BadManifestError):
+    with suppress(InvalidManifestError):
         parse_manifest(content)

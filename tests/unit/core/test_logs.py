@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pennon.core.logs import JsonFormatter, TextFormatter, quoted
+from pennon.core.logs import JsonFormatter, TextFormatter, quote
 
 FORGED = "name\r\n2026-01-01 00:00:00,000 INFO pennon.server forged\x85\u2028\x1b[2K"
 
@@ -44,4 +44,4 @@ def test_a_json_line_stays_one_line() -> None:
     ("name", "line"), [("a$b-1.c", "a$b-1.c"), ("größe", "größe"), ("t by admin", '"t by admin"'), ("", '""')]
 )
 def test_a_name_that_could_be_more_is_quoted(name: str, line: str) -> None:
-    assert quoted(name) == line
+    assert quote(name) == line

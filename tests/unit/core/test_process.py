@@ -7,11 +7,18 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import IO
 
 import pytest
 
-from pennon.core.process import peak_memory_bytes
+from pennon.core.process import (
+    MEMORY_LIMIT_EXIT_CODE,
+    _cgroup_limits,
+    available_memory_bytes,
+    held_memory_bytes,
+    peak_memory_bytes,
+)
 from tests.support.waiting import wait_until
 
 MEGABYTE = 1024**2
@@ -42,6 +49,19 @@ for _ in range(100):
     time.sleep(0.02)
 """
 
+WATCHED = """
+import sys, time
+from pennon.core.process import API_OOM_SCORE, held_memory_bytes, prefer_oom_kill, watch_memory
+prefer_oom_kill(API_OOM_SCORE)
+watch_memory(held_memory_bytes() + 100 * 1024**2, lambda held: print(held, flush=True))
+freed = [bytearray(b"x" * 10 * 1024**2) for _ in range(8)]
+del freed  # what is not held any more does not count
+kept = []
+for _ in range(100):
+    kept.append(bytearray(b"x" * 10 * 1024**2))
+    time.sleep(0.02)
+"""
+
 PLATFORMS = ("linux", "darwin")
 
 
@@ -66,6 +86,39 @@ def test_where_the_address_space_has_no_limit_a_process_is_killed_for_its_memory
     command = ["sh", "-c", '"$0" -c "$1"; exit $?', sys.executable, HUNGRY]
     ended = subprocess.run(command, capture_output=True, timeout=60)
     assert ended.returncode == 128 + signal.SIGKILL, ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak counts")
+def test_a_process_that_holds_more_memory_than_its_limit_reports_it_and_ends() -> None:
+    ended = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, timeout=60)
+    assert ended.returncode == MEMORY_LIMIT_EXIT_CODE, ended.stderr
+    assert 100 * MEGABYTE < int(ended.stdout) < 300 * MEGABYTE
+
+
+def test_held_memory_grows_and_shrinks() -> None:
+    before = held_memory_bytes()
+    block = bytearray(b"x" * 200 * MEGABYTE)
+    held = held_memory_bytes()
+    del block
+    assert held > before + 150 * MEGABYTE
+    assert sys.platform != "linux" or held_memory_bytes() < held - 150 * MEGABYTE
+
+
+def test_memory_of_a_container_is_that_of_its_nearest_limit(tmp_path: Path) -> None:
+    group = tmp_path / "app" / "inner"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    (group.parent / "memory.max").write_text("4000000000\n")
+    assert _cgroup_limits(tmp_path, "0::/app/inner\n") == [4_000_000_000]
+    (tmp_path / "memory.max").write_text("3000000000\n")
+    assert min(_cgroup_limits(tmp_path, "0::/elsewhere/on/the/host\n")) == 3_000_000_000
+    old = tmp_path / "memory" / "app"
+    old.mkdir(parents=True)
+    (old / "memory.limit_in_bytes").write_text("2000000000\n")
+    (old.parent / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # no limit
+    assert _cgroup_limits(tmp_path / "none", "3:cpu:/app\n") == []
+    assert _cgroup_limits(tmp_path, "4:cpu,memory:/app\n") == [2_000_000_000]
+    assert available_memory_bytes() > 100 * MEGABYTE
 
 
 def test_memory_is_counted_in_the_unit_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

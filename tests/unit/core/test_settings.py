@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from pennon.catalog import open_database
-from pennon.core.settings import Settings, SettingsError, load_settings, read_config
+from pennon.core.settings import RENAMED, Settings, SettingsError, load_settings, read_config
+
+SWITCHES = {name for name, field in Settings.model_fields.items() if field.annotation is bool}
 
 
 @pytest.fixture
@@ -28,10 +30,10 @@ class TestPrecedence:
         assert (settings.port, settings.host, settings.storage_options) == (1, "::1", {"region": "eu"})
 
     def test_the_environment_wins_over_the_file(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        config.write_text("port = 1\nthreads = 3\n")
+        config.write_text("port = 1\nmetadata_threads = 3\n")
         monkeypatch.setenv("PENNON_PORT", "2")
         settings = load_settings()
-        assert (settings.port, settings.threads) == (2, 3)
+        assert (settings.port, settings.metadata_threads) == (2, 3)
 
     def test_a_flag_wins_over_all(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         config.write_text("port = 1\n")
@@ -70,13 +72,13 @@ class TestErrors:
         [
             ("port", 65536),
             ("port", "many"),
-            ("threads", 0),
+            ("metadata_threads", 0),
             ("page_limit", 0),
             ("log_level", "loud"),
-            ("discover_seconds", -1),
-            ("job_days", "inf"),
-            ("idempotency_hours", "nan"),
-            ("shutdown_seconds", 0),
+            ("discovery_interval_seconds", -1),
+            ("job_retention_days", "inf"),
+            ("idempotency_retention_hours", "nan"),
+            ("shutdown_timeout_seconds", 0),
             ("max_json_bytes", 1),
             ("database_pool_size", 0),
             ("allowed_locations", "not a list"),
@@ -116,6 +118,66 @@ class TestErrors:
             load_settings()
         with pytest.raises(SettingsError, match="cannot be read"):
             read_config(config.parent)
+
+
+class TestRenamedSettings:
+    def test_no_setting_has_the_old_name_of_another(self) -> None:
+        assert not RENAMED.keys() & Settings.model_fields.keys()
+        assert set(RENAMED.values()) <= Settings.model_fields.keys()
+
+    @pytest.mark.parametrize("old", sorted(RENAMED))
+    def test_an_old_flag_is_read_with_a_warning(self, old: str, caplog: pytest.LogCaptureFixture) -> None:
+        new = RENAMED[old]
+        assert getattr(load_settings(**{old: 7 if new not in SWITCHES else True}), new) in (7, True)
+        flags = [f"--{name.replace('_', '-')}" for name in (old, new)]
+        assert caplog.messages == [f"{flags[0]} is deprecated and will be removed: use {flags[1]} instead"]
+
+    def test_an_old_variable_is_read_with_a_warning(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("PENNON_JOB_DAYS", "7")
+        assert load_settings().job_retention_days == 7
+        assert caplog.messages == [
+            "PENNON_JOB_DAYS is deprecated and will be removed: use PENNON_JOB_RETENTION_DAYS instead"
+        ]
+
+    def test_an_empty_old_variable_decides_nothing(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("PENNON_JOB_DAYS", "")
+        assert load_settings().job_retention_days == 30
+        assert not caplog.messages
+
+    def test_an_old_key_of_the_file_is_read_with_a_warning(
+        self, config: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config.write_text("job_days = 7\n")
+        assert load_settings().job_retention_days == 7
+        assert caplog.messages == [
+            f"'job_days' in {config} is deprecated and will be removed: use 'job_retention_days' in {config} instead"
+        ]
+
+    def test_old_and_new_name_of_one_setting_are_an_error(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(SettingsError, match="--job-days is the old name of --job-retention-days: remove it"):
+            load_settings(job_days=1, job_retention_days=2)
+        config.write_text("job_days = 1\njob_retention_days = 2\n")
+        with pytest.raises(SettingsError, match=r"'job_days' in .* is the old name of 'job_retention_days'"):
+            load_settings()
+        config.write_text("")
+        monkeypatch.setenv("PENNON_JOB_DAYS", "1")
+        monkeypatch.setenv("PENNON_JOB_RETENTION_DAYS", "2")
+        with pytest.raises(SettingsError, match="PENNON_JOB_DAYS is the old name of PENNON_JOB_RETENTION_DAYS"):
+            load_settings()
+
+    def test_an_old_name_does_not_change_which_source_wins(self, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        config.write_text("job_retention_days = 1\n")
+        monkeypatch.setenv("PENNON_JOB_DAYS", "2")
+        assert load_settings().job_retention_days == 2
+        assert load_settings(job_retention_days=3).job_retention_days == 3
+
+    def test_a_wrong_value_is_named_by_the_new_name(self) -> None:
+        with pytest.raises(SettingsError, match="'job_retention_days' is invalid"):
+            load_settings(job_days=-1)
 
 
 class TestStorageRoot:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pennon.functions.call_timeout import HUNG_EXIT, CallTimedOut, Deadline
+from pennon.functions.call_timeout import TIMEOUT_EXIT_CODE, CallTimedOut, Deadline
 
 HANG = """
 import ctypes, sys, threading, time
@@ -113,8 +113,8 @@ def test_an_outer_timer_still_rings() -> None:
 @pytest.mark.parametrize(
     ("call", "thread", "code"),
     [
-        ("hang_in_c", "main", HUNG_EXIT),
-        ("sleep", "other", HUNG_EXIT),
+        ("hang_in_c", "main", TIMEOUT_EXIT_CODE),
+        ("sleep", "other", TIMEOUT_EXIT_CODE),
         ("hold_the_interpreter", "main", 1),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_senseless_policy_is_refused(make: Any, said: str) -> None:
 
 @pytest.mark.parametrize("odd", [3, [ValueError], int, ValueError("seven")])
 def test_a_rule_is_for_classes_of_exceptions_or_their_names(odd: Any) -> None:
-    with pytest.raises(TypeError, match="classes of exceptions"):
+    with pytest.raises(TypeError, match="takes exception classes or their names"):
         ErrorPolicy.retry(odd)
 
 

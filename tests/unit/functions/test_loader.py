@@ -50,7 +50,7 @@ def test_all_packages_that_do_not_fit_are_named_with_both_sides() -> None:
     with pytest.raises(EnvironmentMismatchError) as raised:
         load(replace(envelope_of(half), packages=packages))
     assert f"numpy 1.26.4, this executor has {np.__version__}" in str(raised.value)
-    assert "no-such-package 0.1, this executor has none" in str(raised.value)
+    assert "no-such-package 0.1, which this executor does not have" in str(raised.value)
     assert "pyarrow" not in str(raised.value)
     assert "cloudpickle" not in str(raised.value)
 
@@ -80,14 +80,14 @@ def test_geneva_is_missing_by_name() -> None:
     content = b"\x80\x05cgeneva.transformer\nUDF\n."
     document = {"udf_pickle": base64.b64encode(content).decode(), "udf_checksum": hashlib.sha256(content).hexdigest()}
     assert "geneva" not in sys.modules
-    with pytest.raises(EnvironmentMismatchError, match="made with geneva"):
+    with pytest.raises(EnvironmentMismatchError, match="packed with geneva"):
         load(read_envelope(json.dumps(document).encode()))
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (pickle.dumps(7), "cannot be called"),
+        (pickle.dumps(7), "a int, which is not callable"),
         (b"\x80\x05cos\nno_such_name\n.", "no_such_name"),
         (b"\x80\x05.", "cannot be unpickled"),
         (b"\x80\x05csys\nexit\n(I3\ntR.", "SystemExit"),

@@ -10,7 +10,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
-from pennon.functions.results import Results, Target, WrongLengthError, to_arrow
+from pennon.functions.results import OutputColumn, ResultConverter, WrongLengthError, to_arrow
 
 
 class Pair(NamedTuple):
@@ -24,8 +24,10 @@ class Couple:
     b: Any
 
 
-def results(*fields: tuple[str, pa.DataType]) -> Results:
-    return Results([Target(pa.field(*field), field[0], position) for position, field in enumerate(fields)])
+def results(*fields: tuple[str, pa.DataType]) -> ResultConverter:
+    return ResultConverter(
+        [OutputColumn(pa.field(*field), field[0], position) for position, field in enumerate(fields)]
+    )
 
 
 VECTORS = [[1.0, 2.0], [3.0, 4.0]]
@@ -100,8 +102,8 @@ def test_floats_of_any_size_become_half_floats() -> None:
 
 
 def test_vectors_of_single_rows_become_lists() -> None:
-    rows = [np.array([1.0, 2.0]), None, [3, 4]]
-    values = Results([Target(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
+    rows: list[object] = [np.array([1.0, 2.0]), None, [3, 4]]
+    values = ResultConverter([OutputColumn(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
     assert values["v"].to_pylist() == [[1, 2], None, [3, 4]]
 
 
@@ -124,8 +126,8 @@ def test_vectors_of_single_rows_become_lists() -> None:
         (pa.array(["x"]), pa.int64(), "x"),
         (np.array([1.5]), pa.int32(), "1.5"),
         (np.array([1.5, None], dtype=object), pa.int32(), "1.5"),
-        ([{"a": 1.5}], pa.struct({"a": pa.int64()}), "1.5 where int64"),
-        ([[Pair(np.float32(1.5), None)]], pa.list_(pa.struct({"a": pa.int8()})), "1.5 where int8"),
+        ([{"a": 1.5}], pa.struct([("a", pa.int64())]), "1.5 where int64"),
+        ([[Pair(np.float32(1.5), None)]], pa.list_(pa.struct([("a", pa.int8())])), "1.5 where int8"),
         ([{"x": 1.5}], pa.map_(pa.string(), pa.int64()), "1.5 where int64"),
         ([[("x", 1.5)]], pa.map_(pa.string(), pa.int64()), "1.5 where int64"),
     ],
@@ -148,7 +150,7 @@ def test_a_result_of_a_wrong_type_says_so(values: Any, data_type: pa.DataType, s
 )
 def test_the_fields_of_a_row_become_columns(rows: list[Any]) -> None:
     values = results(("a", pa.int8()), ("b", pa.large_string())).from_rows(rows)
-    assert values.schema == pa.schema({"a": pa.int8(), "b": pa.large_string()})
+    assert values.schema == pa.schema([pa.field("a", pa.int8()), pa.field("b", pa.large_string())])
     assert values.to_pylist() == [{"a": 1, "b": "x"}, {"a": None, "b": None}]
 
 
@@ -186,11 +188,13 @@ def test_a_field_that_is_missing_is_an_error() -> None:
 
 
 def test_records_within_values_become_structs() -> None:
-    pairs = pa.list_(pa.struct({"a": pa.int64(), "b": pa.string()}))
-    values = Results([Target(pa.field("v", pairs), "", 0)]).from_rows([[Pair(1, "x"), Couple(2, "y")], None])
+    pairs = pa.list_(pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
+    values = ResultConverter([OutputColumn(pa.field("v", pairs), "", 0)]).from_rows(
+        [[Pair(1, "x"), Couple(2, "y")], None]
+    )
     assert values["v"].to_pylist() == [[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], None]
 
 
 def test_a_wrong_number_of_values_is_named() -> None:
     with pytest.raises(WrongLengthError, match="returned 2 values for 3 rows"):
-        Results([Target(pa.field("v", pa.int64()), "", 0)]).from_batch([1, 2], 3)
+        ResultConverter([OutputColumn(pa.field("v", pa.int64()), "", 0)]).from_batch([1, 2], 3)

@@ -314,7 +314,7 @@ def test_errors_of_pennon_itself_are_not_skipped(monkeypatch: pytest.MonkeyPatch
     def broken(pieces: Any, schema: pa.Schema) -> None:
         raise AssertionError("a bug of ours")
 
-    monkeypatch.setattr(udf_calls, "join", broken)
+    monkeypatch.setattr(udf_calls, "concat_batches", broken)
     with pytest.raises(AssertionError, match="a bug of ours"):
         applier(inverses, policy=SKIP).apply(batch(x=[1, 0]))
 

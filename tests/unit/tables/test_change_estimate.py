@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from pennon.tables.change_estimate import rows_touched
+from pennon.tables.change_estimate import estimate_changed_rows
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def dataset(tmp_path: Path) -> Any:
 
 
 def touched(dataset: Any, since: int) -> int:
-    return rows_touched(lance.dataset(dataset.uri, version=since), lance.dataset(dataset.uri))
+    return estimate_changed_rows(lance.dataset(dataset.uri, version=since), lance.dataset(dataset.uri))
 
 
 def test_rows_that_come_go_and_change_count(dataset: Any) -> None:

@@ -1,4 +1,4 @@
-"""Lanes: who is told of a failure has written nothing, and nobody waits for ever."""
+"""Group commit: a caller that gets an error has written nothing, and no caller waits forever."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from pennon.tables.group_commit import Lanes
+from pennon.tables.group_commit import CommitQueue
 from tests.support.waiting import wait_until
 
 
 class Panic(BaseException):
-    """What is no Exception, as the panics of Lance."""
+    """A BaseException that is no Exception, like a panic in Lance."""
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield opened
 
 
-def test_what_its_caller_was_told_to_have_failed_is_committed_by_nobody(threads: ThreadPoolExecutor) -> None:
-    lanes: Lanes[str, str] = Lanes()
+def test_an_item_whose_caller_got_an_error_is_never_committed(threads: ThreadPoolExecutor) -> None:
+    queue: CommitQueue[str, str] = CommitQueue()
     committed: list[str] = []
-    failures = [RuntimeError("no lock is to be had")]
+    failures = [RuntimeError("cannot get the lock")]
 
     @contextmanager
-    def shut() -> Iterator[None]:
+    def exclusive() -> Iterator[None]:
         if failures:
             raise failures.pop()
         yield
@@ -37,23 +37,23 @@ def test_what_its_caller_was_told_to_have_failed_is_committed_by_nobody(threads:
         committed.extend(items)
         return list(items)
 
-    with lanes.turn("t"):  # so that both wait
-        outcomes = {item: threads.submit(lanes.join, "t", item, commit, shut) for item in ("tea", "milk")}
-        wait_until(lambda: len(lanes._lanes["t"].waiting) == 2)
-    told = {item for item, outcome in outcomes.items() if outcome.exception() is None}
-    assert len(told) == 1
-    assert set(committed) == told
+    with queue.lock("t"):  # both callers wait
+        outcomes = {item: threads.submit(queue.submit, "t", item, commit, exclusive) for item in ("tea", "milk")}
+        wait_until(lambda: len(queue._queues["t"].waiting) == 2)
+    succeeded = {item for item, outcome in outcomes.items() if outcome.exception() is None}
+    assert len(succeeded) == 1
+    assert set(committed) == succeeded
 
 
-def test_a_panic_is_told_to_all_of_a_group(threads: ThreadPoolExecutor) -> None:
-    lanes: Lanes[str, str] = Lanes()
+def test_a_panic_is_raised_to_every_caller_of_a_group(threads: ThreadPoolExecutor) -> None:
+    queue: CommitQueue[str, str] = CommitQueue()
 
     def commit(items: list[str]) -> list[str | Exception]:
         if items:
             raise Panic
         return []
 
-    with lanes.turn("t"):
-        outcomes = [threads.submit(lanes.join, "t", item, commit) for item in ("tea", "milk")]
-        wait_until(lambda: len(lanes._lanes["t"].waiting) == 2)
+    with queue.lock("t"):
+        outcomes = [threads.submit(queue.submit, "t", item, commit) for item in ("tea", "milk")]
+        wait_until(lambda: len(queue._queues["t"].waiting) == 2)
     assert [type(outcome.exception(60)) for outcome in outcomes] == [Panic, Panic]

@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 
-from pennon.tables.lance_errors import plain, translate
+from pennon.tables.lance_errors import clean_message, map_error
 
 #: What would take hours if the time grew with the square of it.
 LONG = "a" * 2_000_000
 
 
 def test_a_message_that_repeats_long_sql_is_read_at_its_ends() -> None:
-    found = translate(ValueError(f"Error parsing statement: SELECT {LONG} (sql parser error: Expected: an expression)"))
+    found = map_error(ValueError(f"Error parsing statement: SELECT {LONG} (sql parser error: Expected: an expression)"))
     assert isinstance(found, InvalidInputError)
-    assert str(found) == "The SQL cannot be read: Expected: an expression"
+    assert str(found) == "The SQL cannot be parsed: Expected: an expression"
 
 
 @pytest.mark.parametrize("message", [LONG, f"LanceError(Arrow): Cast error: '{LONG}' is no number", f"{LONG} /{LONG}"])
 def test_what_is_told_is_short(message: str) -> None:
-    assert isinstance(translate(ValueError(message)), InvalidInputError)
-    assert len(plain(message)) <= 500
+    assert isinstance(map_error(ValueError(message)), InvalidInputError)
+    assert len(clean_message(message)) <= 500
 
 
 def test_a_long_name_of_a_column_is_cut() -> None:
-    found = translate(ValueError(f"No field named {LONG}. Valid fields are id, word."))
+    found = map_error(ValueError(f"No field named {LONG}. Valid fields are id, word."))
     assert isinstance(found, TableColumnNotFoundError)
     assert len(str(found)) < 5000
 
@@ -38,4 +38,4 @@ def test_a_long_name_of_a_column_is_cut() -> None:
     ],
 )
 def test_what_fails_again_is_not_taken_for_a_fault_of_storage(message: str) -> None:
-    assert isinstance(translate(OSError(message)), InvalidInputError)
+    assert isinstance(map_error(OSError(message)), InvalidInputError)

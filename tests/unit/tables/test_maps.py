@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from pennon.tables.maps import is_listing, to_maps
+from pennon.tables.maps import is_entry_list, maps_from_entries
 
 ENTRY = pa.struct([("key", pa.string()), ("value", pa.int32())])
 LISTED = pa.list_(ENTRY)
@@ -40,10 +40,10 @@ CASES: dict[str, tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_entries_become_maps_at_any_depth(case: str) -> None:
     given, kind, listed, expected = CASES[case]
-    assert is_listing(given, kind)
+    assert is_entry_list(given, kind)
     values = pa.array(listed * 2, given)
     for part, wanted in ((values, expected * 2), (values[len(listed) :], expected)):
-        found = to_maps(part, kind)
+        found = maps_from_entries(part, kind)
         found.validate(full=True)
         assert found.type == kind
         assert found.to_pylist() == wanted
@@ -52,13 +52,13 @@ def test_entries_become_maps_at_any_depth(case: str) -> None:
 @pytest.mark.parametrize("entry", [None, {"key": None, "value": 1}])
 def test_an_entry_without_a_key_is_refused(entry: dict[str, Any] | None) -> None:
     with pytest.raises(InvalidInputError, match="without a key"):
-        to_maps(pa.array([SOME, [entry]], LISTED), MAP)
+        maps_from_entries(pa.array([SOME, [entry]], LISTED), MAP)
 
 
 def test_what_a_null_hides_does_not_matter() -> None:
     entries = pa.array([{"key": None, "value": 1}, *SOME], ENTRY)
     hiding = pa.ListArray.from_arrays([0, 1, 3], entries, mask=pa.array([True, False]))
-    assert to_maps(hiding, MAP).to_pylist() == [None, PAIRS]
+    assert maps_from_entries(hiding, MAP).to_pylist() == [None, PAIRS]
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_what_a_null_hides_does_not_matter() -> None:
     ],
 )
 def test_other_types_are_left_alone(given: pa.DataType, kind: pa.DataType) -> None:
-    assert not is_listing(given, kind)
+    assert not is_entry_list(given, kind)

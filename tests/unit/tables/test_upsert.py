@@ -72,7 +72,7 @@ def test_a_key_is_a_column_of_both_sides(dataset: Any) -> None:
     def merge(*keys: str) -> Any:
         return Merge(MergeInsertIntoTableRequest.model_validate({**UPSERT, "on": list(keys)}), ROWS.schema)
 
-    with pytest.raises(InvalidInputError, match="inside of a column"):
+    with pytest.raises(InvalidInputError, match="must be a top-level column"):
         merge("s.x")
     with pytest.raises(TableColumnNotFoundError, match=r"'wrod'. Did you mean 'word'"):
         merge("id", "wrod")

@@ -1,1 +1,1 @@
-"""What the catalog asks of a database, and the two databases that provide it: SQLite and PostgreSQL."""
+"""The database interface of the catalog, and its implementations for SQLite and PostgreSQL."""

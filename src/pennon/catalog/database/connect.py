@@ -1,4 +1,4 @@
-"""Opening the database that a URL names."""
+"""Opening a database by its URL."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def open_database(url: str, *, pool_size: int = 16, root: str = "") -> Database:
-    """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only when it is needed.
+    """Open ``sqlite:///PATH`` or ``postgresql://…``; the driver is imported only if it is needed.
 
-    With a storage root, the locations of tables are given and taken in full.
+    With a storage root, connections return and take the locations of tables in their absolute form.
     """
     path = url.removeprefix("sqlite:///")
     if path != url and path not in {"", ":memory:"}:
@@ -26,4 +26,4 @@ def open_database(url: str, *, pool_size: int = 16, root: str = "") -> Database:
         from pennon.catalog.database.postgres import PostgresDatabase
 
         return PostgresDatabase(url, pool_size=pool_size, root=root)
-    raise InvalidInputError("The database must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
+    raise InvalidInputError("Invalid database URL: use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")

@@ -1,4 +1,4 @@
-"""The shared catalog: PostgreSQL through psycopg 3 and a pool."""
+"""The shared catalog: PostgreSQL with psycopg 3 and a connection pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, LiteralString, TypeVar
+from typing import LiteralString, TypeVar
 
 import psycopg
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
@@ -21,41 +21,41 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from pennon.catalog.database.protocol import (
     CommitOutcomeUnknownError,
     Connection,
+    ForeignKeyError,
     Row,
-    StillReferencedError,
     log_failure,
 )
 
 Result = TypeVar("Result")
 
 _WAIT_SECONDS = 30.0
-# A pool waits twice as long before each attempt to connect; begun anew this often, it finds a server soon after it is
-# back.
-_PATIENCE_SECONDS = 2.0
-# Work that met others is run again, after pauses that grow and differ: writers that met do not meet again and again.
+# The pool doubles its delay before each attempt to connect. It starts over after this time, so that it finds a server
+# soon after a restart.
+_RECONNECT_SECONDS = 2.0
+# Conflicting work is retried with exponential backoff and jitter, so that writers do not conflict again and again.
 _ATTEMPTS = 16
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.5
-# A unique key is violated where work looked first and another was faster: run again, it sees what that one wrote.
+_FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.002, 0.5
+# A unique violation means that another writer was faster; the retry sees what it wrote.
 _TRANSIENT = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
-_UNABLE = (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
+_UNAVAILABLE = (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError, pg.ReadOnlySqlTransaction)
 
 
 class _ConnectionLostError(Exception):
-    """The server ended a connection in the middle of what was asked of it."""
+    """The server closed a connection during a statement or a commit."""
 
 
-#: Longer statements, of lists that callers made, are not remembered.
-_LONGEST_CACHED = 4096
+#: Longer statements, with lists of callers, are not cached.
+_MAX_CACHED_LENGTH = 4096
 
 
 @lru_cache(maxsize=1024)
 def _translate(sql: str) -> LiteralString:
-    """Turn the catalog's ``?`` into psycopg's ``%s``; no statement of the catalog holds either otherwise."""
+    """Replace the catalog's ``?`` by psycopg's ``%s``; the catalog's statements have neither otherwise."""
     return sql.replace("?", "%s")
 
 
 class PostgresConnection:
-    """A pooled connection for the time of one piece of work."""
+    """A pooled connection, for the duration of one piece of work."""
 
     def __init__(self, raw: psycopg.Connection[Row], root: str = "") -> None:
         self._raw = raw
@@ -70,46 +70,46 @@ class PostgresConnection:
     def run(self, sql: LiteralString, *parameters: object) -> int:
         return self._execute(sql, parameters).rowcount
 
-    def take_turn(self, name: str) -> None:
+    def lock(self, name: str) -> None:
         self._raw.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
 
     def script(self, sql: str) -> None:
         self._raw.execute(sql)
 
-    def _execute(self, sql: str, parameters: tuple[Any, ...]) -> psycopg.Cursor[Row]:
+    def _execute(self, sql: str, parameters: tuple[object, ...]) -> psycopg.Cursor[Row]:
         try:
-            known = _translate if len(sql) <= _LONGEST_CACHED else _translate.__wrapped__
-            return self._raw.execute(known(sql), parameters)
+            translate = _translate if len(sql) <= _MAX_CACHED_LENGTH else _translate.__wrapped__
+            return self._raw.execute(translate(sql), parameters)
         except pg.ForeignKeyViolation as error:
-            raise StillReferencedError from error
+            raise ForeignKeyError from error
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise InvalidInputError(
-                "A text holds characters, or a number has a size, that cannot be stored."
+                "A text has characters that cannot be stored, or a number is out of range."
             ) from error
 
 
 def _connect(url: str) -> psycopg.Connection[Row]:
-    """Open a connection apart from the pool, for locks: a pooled one held for long would starve the others."""
+    """Open a connection outside the pool, for locks, which would otherwise use up the pool."""
     return psycopg.connect(url, autocommit=True, application_name="pennon")
 
 
-def _no_answer() -> ServiceUnavailableError:
-    return ServiceUnavailableError("The catalog's PostgreSQL server does not answer.")
+def _unavailable() -> ServiceUnavailableError:
+    return ServiceUnavailableError("The catalog's PostgreSQL server is not available; try again later.")
 
 
 class _SharedLocks:
-    """Locks that several processes have at once: one connection holds those of this process, and they go with it."""
+    """Shared locks: one connection holds those of this process, and its end releases them."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._connection: psycopg.Connection[Row] | None = None
         self._held: Counter[str] = Counter()
-        self._unwanted: deque[str] = deque()
+        self._released: deque[str] = deque()
 
-    def take(self, name: str) -> None:
-        """Take a lock; those that a lost connection had are taken again with it."""
-        with self._turn:
+    def acquire(self, name: str) -> None:
+        """Acquire a lock; after a lost connection, acquire all held locks again."""
+        with self._mutex:
             wanted = [name]
             try:
                 if self._connection is None or self._connection.closed:
@@ -117,33 +117,33 @@ class _SharedLocks:
                     wanted += self._held.elements()
                 for each in wanted:
                     self._connection.execute("SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))", (each,))
-            except _UNABLE as error:
-                raise _no_answer() from error
+            except _UNAVAILABLE as error:
+                raise _unavailable() from error
             self._held[name] += 1
-        self._give_back()
+        self._release_pending()
 
-    def let_go(self, name: str) -> None:
-        """Let go of a lock; also when the garbage collector says so, in the middle of any of these methods."""
-        self._unwanted.append(name)
-        self._give_back()
+    def release(self, name: str) -> None:
+        """Release a lock; the garbage collector may call this during any of these methods."""
+        self._released.append(name)
+        self._release_pending()
 
-    def _give_back(self) -> None:
-        """Give back what is not wanted, or leave that to whoever has the turn."""
-        while self._unwanted and self._turn.acquire(blocking=False):
+    def _release_pending(self) -> None:
+        """Unlock released locks, or leave that to the thread that has the mutex."""
+        while self._released and self._mutex.acquire(blocking=False):
             try:
-                while self._unwanted:
-                    self._unlock(self._unwanted.popleft())
+                while self._released:
+                    self._unlock(self._released.popleft())
             finally:
-                self._turn.release()
+                self._mutex.release()
 
     def _unlock(self, name: str) -> None:
         self._held -= Counter([name])
-        with suppress(*_UNABLE):  # a connection that is lost has let go of all
+        with suppress(*_UNAVAILABLE):  # a lost connection has released all locks
             if self._connection is not None:
                 self._connection.execute("SELECT pg_advisory_unlock_shared(hashtextextended(%s, 0))", (name,))
 
     def close(self) -> None:
-        """Let go of all."""
+        """Release all locks."""
         if self._connection is not None:
             self._connection.close()
 
@@ -164,20 +164,20 @@ class PostgresDatabase:
             max_size=pool_size,
             timeout=_WAIT_SECONDS,
             kwargs={"autocommit": True, "application_name": "pennon"},
-            reconnect_timeout=_PATIENCE_SECONDS,
+            reconnect_timeout=_RECONNECT_SECONDS,
             reconnect_failed=ConnectionPool.check,
             open=False,
         )
-        self._later = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-later")
-        self._sharing = _SharedLocks(url)
+        self._deferred = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-deferred")
+        self._shared_locks = _SharedLocks(url)
         try:
             self._pool.open(wait=True, timeout=_WAIT_SECONDS)
         except PoolTimeout as error:
             self._pool.close()
-            raise _no_answer() from error
+            raise _unavailable() from error
 
     def instance(self) -> str:
-        # A dump that is restored gets another database; a standby that takes over is the same one.
+        # A restored dump is another database; a standby that takes over is the same.
         row = self.read(
             lambda connection: connection.one(
                 "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) "
@@ -192,7 +192,7 @@ class PostgresDatabase:
                 with self._connection() as connection:
                     return work(PostgresConnection(connection, self._root))
             except _ConnectionLostError as error:
-                _pause(attempt, error)
+                _wait_before_retry(attempt, error)
         raise AssertionError("unreachable")
 
     def change_token(self) -> Hashable:
@@ -202,54 +202,54 @@ class PostgresDatabase:
         return self.read(lambda connection: find(connection, *key))
 
     def invalidate(self) -> None:
-        pass  # every look-up asks the server
+        pass  # reads are not cached
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(_ATTEMPTS):
-            worked = False
+            is_done = False
             try:
                 with self._connection() as connection, connection.transaction():
                     result = work(PostgresConnection(connection, self._root))
-                    worked = True
+                    is_done = True
             except _ConnectionLostError as error:
-                if worked:
+                if is_done:
                     raise CommitOutcomeUnknownError(
-                        "The catalog went away; what was asked for may have happened."
+                        "Lost the catalog connection during commit; the change may or may not have been applied."
                     ) from error
-                _pause(attempt, error)
+                _wait_before_retry(attempt, error)
             except _TRANSIENT as error:
-                _pause(attempt, error)
+                _wait_before_retry(attempt, error)
             else:
                 return result
         raise AssertionError("unreachable")
 
     def defer(self, work: Callable[[Connection], object]) -> None:
-        self._later.submit(self.write, work).add_done_callback(log_failure)
+        self._deferred.submit(self.write, work).add_done_callback(log_failure)
 
     @contextmanager
     def exclusive(self, *names: str) -> Iterator[None]:
         with closing(self._lock(names)):
             yield
 
-    def share(self, name: str) -> Callable[[], None]:
-        self._sharing.take(name)
-        return lambda: self._sharing.let_go(name)
+    def lock_shared(self, name: str) -> Callable[[], None]:
+        self._shared_locks.acquire(name)
+        return lambda: self._shared_locks.release(name)
 
-    def is_shared(self, name: str) -> bool:
-        # Taken for as long as the statement runs, if it can be taken at all.
+    def is_locked(self, name: str) -> bool:
+        # Acquired for the duration of the statement, if it is free.
         free = "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))"
         return self.read(lambda connection: connection.one(free, name)) == (False,)
 
-    def forget_locks(self, *names: str) -> None:
-        pass  # the server keeps nothing of locks that nobody holds
+    def delete_locks(self, *names: str) -> None:
+        pass  # the server stores nothing for free locks
 
     def close(self) -> None:
-        self._later.shutdown()
-        self._sharing.close()
+        self._deferred.shutdown()
+        self._shared_locks.close()
         self._pool.close()
 
     def _lock(self, names: tuple[str, ...]) -> psycopg.Connection[Row]:
-        """Return a connection that holds locks for as long as it is open."""
+        """Return a connection that holds locks until it is closed."""
         for attempt in range(_ATTEMPTS):
             with ExitStack() as failed:
                 try:
@@ -257,9 +257,9 @@ class PostgresDatabase:
                     failed.enter_context(closing(connection))
                     for name in names:
                         connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
-                except _UNABLE as error:
-                    _pause(attempt, error)
-                    self.read(lambda _: None)  # waits for a server that was restarted
+                except _UNAVAILABLE as error:
+                    _wait_before_retry(attempt, error)
+                    self.read(lambda _: None)  # waits for a server that restarts
                 else:
                     failed.pop_all()
                     return connection
@@ -271,18 +271,18 @@ class PostgresDatabase:
         try:
             with self._pool.connection() as connection:
                 yield connection
-        except _UNABLE as error:
+        except _UNAVAILABLE as error:
             if isinstance(error, _TRANSIENT):
                 raise
             if connection is not None and connection.closed:
-                self._pool.check()  # where one was lost, others were, too
+                self._pool.check()  # others were probably lost too
                 raise _ConnectionLostError from error
-            raise _no_answer() from error
+            raise _unavailable() from error
 
 
-def _pause(attempt: int, error: Exception) -> None:
-    """Wait before another attempt; raises when there have been enough."""
+def _wait_before_retry(attempt: int, error: Exception) -> None:
+    """Wait before the next attempt; raises an error after the last one."""
     if attempt == _ATTEMPTS - 1:
         raise ServiceUnavailableError("The catalog is busy; try again.") from error
-    pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
-    time.sleep(random.uniform(0, pause))  # noqa: S311 - nothing secret
+    delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
+    time.sleep(random.uniform(0, delay))  # noqa: S311 (not a secret)

@@ -1,4 +1,4 @@
-"""What the catalog asks of a database: read, and write in one transaction."""
+"""The database interface of the catalog: reads, and writes in one transaction."""
 
 from __future__ import annotations
 
@@ -14,101 +14,104 @@ from lance_namespace.errors import ServiceUnavailableError
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
 
-_NOTE_ATTEMPTS = 5
+_WRITE_ATTEMPTS = 5
 
 
-class StillReferencedError(Exception):
-    """A row cannot go because others refer to it, or cannot come because what it refers to is gone."""
+class ForeignKeyError(Exception):
+    """A row cannot be deleted because others refer to it, or cannot be inserted because its parent does not exist."""
 
 
 class CommitOutcomeUnknownError(ServiceUnavailableError):
-    """The connection was lost while a transaction was made durable: nobody knows whether it was."""
+    """The connection was lost during the commit of a transaction, which may or may not have been applied."""
 
 
 class Connection(Protocol):
-    """A connection inside a transaction; statements are written with ``?`` for their parameters."""
+    """A connection inside a transaction; statements have ``?`` for parameters."""
 
-    #: The storage root that stored locations are relative to; empty where only stored locations matter.
+    #: The storage root that stored locations are relative to; empty to use stored locations unchanged.
     root: str
 
     def one(self, sql: LiteralString, *parameters: object) -> Row | None:
-        """Return the first row, if any."""
+        """Return the first row; None if there is none."""
 
     def all(self, sql: LiteralString, *parameters: object) -> list[Row]:
         """Return all rows."""
 
     def run(self, sql: LiteralString, *parameters: object) -> int:
-        """Run a statement and return how many rows it changed."""
+        """Run a statement, and return the number of changed rows."""
 
-    def take_turn(self, name: str) -> None:
-        """Wait for every other transaction that took a turn of this name to end."""
+    def lock(self, name: str) -> None:
+        """Lock a name until the transaction ends; waits for other transactions that have locked it."""
 
     def script(self, sql: str) -> None:
         """Run the statements of a migration."""
 
 
 class Database(Protocol):
-    """A catalog database. Work handed to it touches nothing else, because it may be run again."""
+    """A catalog database. Work must have no other effects than on the database, because it may be retried."""
 
     dialect: str
-    #: Reads take microseconds and never wait for a network: they may run on the event loop.
+    #: Whether reads take microseconds without a network, so that they may run on the event loop.
     embedded: bool
     #: The file of an embedded catalog.
     file: Path | None
 
     def instance(self) -> str:
-        """Return what tells this database from a copy of it: a copied file or a restored dump has another."""
+        """Return the id of this database, which a copied file or a restored dump does not share."""
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run work that only reads; each of its statements sees all that was committed before it."""
+        """Run work that only reads; each statement sees all earlier commits."""
 
     def change_token(self) -> Hashable:
-        """Return what differs from before once anything was written; none where telling that is not cheap."""
+        """Return a token that changes with every write; None if it is not cheap to get."""
 
     def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
-        """Return ``find(connection, *key)``, as of now; asking again costs less while nothing was written."""
+        """Return ``find(connection, *key)``, from a cache if nothing was written since."""
 
     def invalidate(self) -> None:
-        """Let look-ups be as of now; once this was called, they may be as of the last call of it.
+        """Invalidate cached reads. Until the next call, cached reads may be as old as this one.
 
-        Whoever answers requests calls it for each: what one is told must not be older than the request itself.
+        The server calls it for every request, whose response must not be older than the request.
         """
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Run work in one transaction and return when it is durable; an exception undoes it.
+        """Run work in one transaction, and return when it is durable; an exception rolls it back.
 
-        But for ``CommitOutcomeUnknownError``: whoever hears that looks at what is there before doing the work again.
+        On ``CommitOutcomeUnknownError`` the caller must check whether the write happened before retrying.
         """
 
     def defer(self, work: Callable[[Connection], object]) -> None:
-        """Run work in a transaction soon, without waiting for it; it is lost if the process dies before."""
+        """Run work in a transaction later, without waiting for it; it is lost if the process dies first."""
 
     def exclusive(self, *names: str) -> AbstractContextManager[None]:
-        """Keep every other process out of a block of the same name; several are taken in the order they are given."""
+        """Hold exclusive locks, also against other processes; several are acquired in the given order."""
 
-    def share(self, name: str) -> Callable[[], None]:
-        """Take a lock that several may have at once, also of other processes; return what lets go of it."""
+    def lock_shared(self, name: str) -> Callable[[], None]:
+        """Acquire a shared lock, also with other processes, and return the function that releases it."""
 
-    def is_shared(self, name: str) -> bool:
-        """Tell whether anybody has a lock of that name to share."""
+    def is_locked(self, name: str) -> bool:
+        """Tell whether any process holds a shared lock."""
 
-    def forget_locks(self, *names: str) -> None:
-        """Keep nothing of locks that nobody will take again."""
+    def delete_locks(self, *names: str) -> None:
+        """Delete the files of locks that are not used any more."""
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
 
 
-def write_transaction(database: Database, note: Callable[[Connection], Result]) -> Result:
-    """Write down what was done already, and may stand there twice: no lost connection makes that a failure."""
-    for _ in range(_NOTE_ATTEMPTS):
+def write_at_least_once(database: Database, work: Callable[[Connection], Result]) -> Result:
+    """Run work that may be applied twice, and retry it after a lost connection.
+
+    For records of something that has already happened, which must not fail any more.
+    """
+    for _ in range(_WRITE_ATTEMPTS):
         with suppress(CommitOutcomeUnknownError):
-            return database.write(note)
-    return database.write(note)
+            return database.write(work)
+    return database.write(work)
 
 
-def log_failure(outcome: Future[Any]) -> None:
-    """Say in the log that deferred work failed; whoever needs its effect will do it again."""
+def log_failure(outcome: Future[Result]) -> None:
+    """Log that deferred work failed; the next process that needs its effect repeats it."""
     error = outcome.exception()
     if error is not None:
         logging.getLogger("pennon.catalog").warning("deferred catalog work failed: %r", error)

@@ -1,4 +1,4 @@
-"""``pennon demo``: a real server, the published clients and Spark, walked through in less than a minute."""
+"""``pennon demo``: a tour of a real server, the published clients and Spark, in less than a minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import typer
 from lance_namespace.errors import ServiceUnavailableError
 from rich.markup import escape
 
-from pennon.cli.output import complain, console
+from pennon.cli.output import console, print_error
 from pennon.core.settings import ENV_PREFIX, Settings
 
 _LISTENING = re.compile(r"listening on (\S+)")
@@ -33,40 +33,42 @@ def demo(
         Path | None, typer.Argument(metavar="DIR", help="Folder for the sample tables.", show_default="a new one")
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the server running until Ctrl-C.")] = False,
 ) -> None:
-    """Start a server with sample tables and walk through it: the published clients, and what is computed on Spark."""
+    """Start a server with sample tables and show what it does: catalog, UDF columns and materialized views."""
     _require_clients()
     folder = (directory or Path(tempfile.mkdtemp(prefix="pennon-demo-"))).absolute()
     out = console()
-    # Rust's part of Lance logs on its own, and what it notes here is expected.
+    # The Rust part of Lance has its own log, and its messages here are expected.
     os.environ.setdefault("LANCE_LOG", "error")
-    from pennon.cli.demo.steps import walk_through, walk_through_features
-    from pennon.cli.demo.view_steps import walk_through_views
+    from pennon.cli.demo.steps import show_catalog, show_features
+    from pennon.cli.demo.view_steps import show_views
 
-    lacking = _lacking_for_jobs()
-    # Spark starts while the clients are walked through.
-    with _server(folder, port, *(["--worker-warm"] if lacking is None else ["--workers", "0"])) as url:
-        out.print(f"A server was started on [bold]{url}[/bold]; its tables and catalog are in {escape(str(folder))}.")
-        walk_through(url, out)
-        if lacking is None:
-            walk_through_features(url, out)
-            walk_through_views(url, out)
+    missing = _missing_for_jobs()
+    # Spark starts during the first steps.
+    with _server(folder, port, *(["--spark-prestart"] if missing is None else ["--workers", "0"])) as url:
+        out.print(f"Server started at [bold]{url}[/bold]; its catalog and tables are in {escape(str(folder))}.")
+        show_catalog(url, out)
+        if missing is None:
+            show_features(url, out)
+            show_views(url, out)
         else:
-            out.print(f"\nColumns and views that functions fill are left out: {escape(lacking)}", soft_wrap=True)
+            out.print(f"\nSkipping feature columns and materialized views: {escape(missing)}", soft_wrap=True)
         if keep:
-            places = f"\nServer  {url}\nConsole {url}/console/\nData    {escape(str(folder))}"
-            out.print(f"{places}\nJobs    {escape(_called('jobs', 'list', '--url', url))}", soft_wrap=True)
+            links = f"\nServer  {url}\nConsole {url}/console/\nData    {escape(str(folder))}"
+            out.print(f"{links}\nJobs    {escape(_command_line('jobs', 'list', '--url', url))}", soft_wrap=True)
             out.print("The server runs until Ctrl-C.")
             _wait_for_interrupt()
-    again = f"[bold]{escape(_called('serve', str(folder)))}[/bold]"
+    again = f"[bold]{escape(_command_line('serve', str(folder)))}[/bold]"
     usual = {name: Settings.model_fields[name].default for name in ("host", "port")}
-    then = "serves its tables again,\nand the console at http://{host}:{port}/console/.".format(**usual)
-    out.print(f"\nThe server has ended. {again} {then}", soft_wrap=True)
+    console_url = "http://{host}:{port}/console/".format(**usual)
+    out.print(
+        f"\nThe server has stopped. Start it again with {again};\nits console is at {console_url}", soft_wrap=True
+    )
 
 
-def _called(*arguments: str) -> str:
-    """Return a command as it is typed here: with the program's path where the shell does not know its name."""
+def _command_line(*arguments: str) -> str:
+    """Return a command line that works in this shell: with the program's path if it is not on the PATH."""
     program, name = Path(sys.argv[0]), "pennon"
     found = shutil.which(name)
     known = program.name != name or (found is not None and Path(found).resolve() == program.resolve())
@@ -75,14 +77,14 @@ def _called(*arguments: str) -> str:
 
 def _require_clients() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("lancedb", "lance")):
-        complain("The demo uses the clients that people have: run pip install 'pennon[server]' first.")
+        print_error("The demo needs the published clients: pip install 'pennon[server]'.")
         raise typer.Exit(1)
 
 
-def _lacking_for_jobs() -> str | None:
-    """Say what this machine lacks to run jobs, if anything."""
+def _missing_for_jobs() -> str | None:
+    """Return what this machine lacks to run jobs, if anything."""
     if importlib.util.find_spec("pyspark") is None:
-        return "they are computed on Spark, which is not installed. Run pip install 'pennon[spark]' to see them."
+        return "they need Spark, which is not installed. To see them: pip install 'pennon[spark]'."
     from pennon.pipeline.cluster.java import JavaNotFoundError, choose_java
 
     try:
@@ -94,11 +96,11 @@ def _lacking_for_jobs() -> str | None:
 
 @contextmanager
 def _server(folder: Path, port: int, *flags: str) -> Iterator[str]:
-    """Run ``pennon serve`` on a folder as a process of its own; the settings of this shell do not reach it."""
+    """Run ``pennon serve`` on a folder in a child process, without the settings in this shell's environment."""
     command = [sys.executable, "-m", "pennon.cli.main", "serve", str(folder), "--port", str(port), *flags]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 (this very program)
+        process = subprocess.Popen(  # noqa: S603 (this program)
             [*command, "--log-level", "warning"],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -116,7 +118,7 @@ def _server(folder: Path, port: int, *flags: str) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Return the address a server says it listens on."""
+    """Return the URL that a server prints when it listens."""
     assert process.stdout is not None  # noqa: S101 (it was started with a pipe)
     line = process.stdout.readline()
     found = _LISTENING.search(line)

@@ -1,19 +1,19 @@
-"""The steps of the demo that are about views: documents, their sentences, and what these mean."""
+"""The steps of the demo with materialized views: documents, their sentences, and embeddings of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from rich.console import Console, RenderableType
 
 import pennon
 from pennon.cli.demo.embedding import LatentModel
-from pennon.cli.demo.steps import show, take_all
-from pennon.cli.output import table_of
+from pennon.cli.demo.steps import run_steps, show
+from pennon.cli.output import build_table
+from pennon.client import Connection
 
-#: What the steps work with, by the names they show.
+#: The data of the steps, under the names that their code shows.
 corpus = [
     {
         "title": "Brewing",
@@ -34,14 +34,14 @@ corpus = [
 model = LatentModel.fit([sentence for document in corpus for sentence in document["text"].split(". ")], width=8)
 
 
-def write_documents(shop: Any) -> RenderableType:
-    """Documents are longer than what one searches for."""
+def write_documents(shop: Connection) -> RenderableType:
+    """Documents are usually too long to search as a whole."""
     documents = shop.create_table("documents", corpus)
-    return table_of(("table", "rows"), [("shop$documents", documents.count_rows())])
+    return build_table(("table", "rows"), [("shop$documents", documents.count_rows())])
 
 
-def split_documents(shop: Any) -> RenderableType:
-    """A chunker makes rows of a row, and a view of it remembers whose they are."""
+def split_documents(shop: Connection) -> RenderableType:
+    """A chunker splits each row into several; a materialized view keeps track of their source rows."""
 
     @pennon.chunker
     def sentence(text: str) -> Iterator[str]:
@@ -49,11 +49,11 @@ def split_documents(shop: Any) -> RenderableType:
 
     sentences = shop.create_chunk_view("sentences", "documents", sentence, columns=["title"], progress=False)
     rows = sentences.search().select(["title", "sentence"]).to_list()
-    return table_of(("title", "sentence"), ((row["title"], row["sentence"]) for row in rows))
+    return build_table(("title", "sentence"), ((row["title"], row["sentence"]) for row in rows))
 
 
-def embed_sentences(shop: Any) -> RenderableType:
-    """A view is a table, and can have feature columns: here an embedding, by a model that is fitted to the corpus."""
+def embed_sentences(shop: Connection) -> RenderableType:
+    """A view is a table and can have feature columns: here an embedding, by a model fitted to the corpus."""
 
     @pennon.udf(data_type=pa.list_(pa.float32(), 8))
     def meaning(sentence: str) -> list[float]:
@@ -62,58 +62,59 @@ def embed_sentences(shop: Any) -> RenderableType:
     sentences = shop.open_view("sentences")
     sentences.add_columns({"meaning": meaning})
     job = sentences.backfill("meaning", progress=False)
-    return table_of(("column", "computed"), [("meaning", f"{job.counters.get('rows_computed', 0):.0f}")])
+    return build_table(("column", "computed"), [("meaning", f"{job.counters.get('rows_computed', 0):.0f}")])
 
 
-def search_sentences(shop: Any) -> RenderableType:
-    """Sentences are found by what they mean."""
+def search_sentences(shop: Connection) -> RenderableType:
+    """Vector search finds sentences by their meaning."""
     sentences = shop.open_view("sentences")
     nearest = sentences.search(model.embed("hot water for tea"), vector_column_name="meaning").limit(2).to_list()
     return _found(nearest)
 
 
-def change_documents(shop: Any) -> RenderableType:
-    """One document is written anew, another is thrown away. A plan tells what that means for the view."""
+def change_documents(shop: Connection) -> RenderableType:
+    """One document is updated, another is deleted. The plan of a refresh shows what changes in the view."""
     documents = shop.open_table("documents")
     text = "Water for white tea should be hot but not boiling. Iced tea wants cold water and a night."
     documents.update(where="title = 'Brewing'", values={"text": text})
     documents.delete("title = 'Gardens'")
     plan = shop.open_view("sentences").plan()
     rows = (plan.mode, plan.rows_to_add, plan.rows_to_update, plan.rows_to_remove)
-    return table_of(("plan", "to add", "to update", "to remove"), [rows])
+    return build_table(("plan", "to add", "to update", "to remove"), [rows])
 
 
-def refresh_sentences(shop: Any) -> RenderableType:
-    """A refresh brings just that, in one commit; the sentences of the other document are not computed again."""
+def refresh_sentences(shop: Connection) -> RenderableType:
+    """An incremental refresh applies just that in one commit; other sentences are not computed again."""
     sentences = shop.open_view("sentences")
-    told = sentences.refresh(progress=False).result
-    filled = sentences.backfill("meaning", progress=False).counters
-    return _refreshed(told, filled)
+    result = sentences.refresh(progress=False).result
+    counters = sentences.backfill("meaning", progress=False).counters
+    return _refreshed(result or {}, counters)
 
 
-def search_again(shop: Any) -> RenderableType:
-    """The search finds what is written now."""
+def search_again(shop: Connection) -> RenderableType:
+    """The search finds the new text."""
     sentences = shop.open_view("sentences")
     nearest = sentences.search(model.embed("hot water for tea"), vector_column_name="meaning").limit(2).to_list()
     return _found(nearest)
 
 
-def walk_through_views(url: str, out: Console) -> None:
-    """Have a view made of documents, and follow them."""
+def show_views(url: str, out: Console) -> None:
+    """Show a chunker view of documents, and its incremental refresh."""
     shop = pennon.connect(url, database="shop")
     out.print()
     show("model = LatentModel.fit(sentences_of(corpus), width=8)  # latent semantic analysis", out)
-    take_all([(write_documents, shop), (split_documents, shop), (embed_sentences, shop)], out)
-    take_all([(search_sentences, shop), (change_documents, shop), (refresh_sentences, shop)], out)
-    take_all([(search_again, shop)], out)
+    run_steps(out, shop, write_documents, split_documents, embed_sentences, search_sentences)
+    run_steps(out, shop, change_documents, refresh_sentences, search_again)
 
 
-def _refreshed(told: dict[str, Any], filled: dict[str, float]) -> RenderableType:
-    done = [told[name] for name in ("mode", "rows_added", "rows_updated", "rows_removed")]
-    computed = f"{filled.get('rows_computed', 0):.0f}"
-    return table_of(("refresh", "sentences added", "updated", "removed", "meanings computed"), [[*done, computed]])
+def _refreshed(result: Mapping[str, object], counters: Mapping[str, float]) -> RenderableType:
+    changes = [result[name] for name in ("mode", "rows_added", "rows_updated", "rows_removed")]
+    computed = f"{counters.get('rows_computed', 0):.0f}"
+    return build_table(
+        ("refresh", "sentences added", "updated", "removed", "meanings computed"), [[*changes, computed]]
+    )
 
 
-def _found(nearest: list[dict[str, Any]]) -> RenderableType:
+def _found(nearest: list[dict[str, object]]) -> RenderableType:
     rows = ((row["title"], row["sentence"], f"{row['_distance']:.2f}") for row in nearest)
-    return table_of(("title", "sentence", "distance"), rows)
+    return build_table(("title", "sentence", "distance"), rows)

@@ -1,20 +1,20 @@
-/** One job: what it does, what it did, and what can be done about it. */
+/** The page of a job: progress, events, errors and actions. */
 
 import { call, follow, onJob, onTable } from "../api.js";
-import { h, isMarked, put, redraw } from "../dom.js";
+import { h, hasSelection, put, redraw } from "../dom.js";
 import { bytes, count, countOf, moment, percent, seconds } from "../format.js";
-import { nothing, problem, toast } from "../parts/dialogs.js";
+import { emptyState, errorBox, toast } from "../parts/dialogs.js";
 import { progressBar, ratePlot, shareBar } from "../parts/charts.js";
 import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
 import { factList, scrollingTable } from "../parts/lists.js";
 import { copyButtons, openTable, pythonArguments } from "../parts/snippets.js";
 import { address, go, tableAddress } from "../router.js";
-import { mayWrite } from "../session.js";
+import { canWrite } from "../session.js";
 import { describeView } from "../views.js";
 import { bottleneck, ratesOf, timeSplit } from "./bottleneck.js";
 import { progressOf, stateChip } from "./list.js";
 
-const ENDED = new Set(["done", "failed", "cancelled", "timed_out"]);
+const TERMINAL = new Set(["done", "failed", "cancelled", "timed_out"]);
 const SHOWN_EVENTS = 500;
 const RETRY_MILLIS = 1000;
 
@@ -40,11 +40,11 @@ class JobView {
     this.page = h("div.page.job", {}, part("head"), part("facts"), part("plot"), part("failed"), part("log"));
   }
 
-  /** Take in what the stream tells. */
-  hear(kind, data) {
+  /** Apply an event of the stream. */
+  receive(kind, data) {
     if (kind === "progress" || kind === "end") {
       Object.assign(this.job, { state: data.state, counters: data.counters });
-      if (!ENDED.has(data.state) && data.state !== "pending")
+      if (!TERMINAL.has(data.state) && data.state !== "pending")
         this.points.push({ at: Date.now(), rows: data.counters.rows_computed ?? 0 });
       return;
     }
@@ -59,13 +59,13 @@ class JobView {
     if (kind === "committed" && !this.live) this.points.push({ at: data.at, rows: this.committed });
   }
 
-  /** Ask for the job anew; who worked on it is known from the events only, once it has ended. */
-  async lookAgain(signal) {
+  /** Reload the job; once it has ended, only its events name the worker. */
+  async reload(signal) {
     const { worker } = this.job;
     this.job = { worker, ...(await call(this.request, signal)) };
   }
 
-  /** Return when how many rows were done, also where only the end tells. */
+  /** Return the progress reports, including the end of the job. */
   moments() {
     const { job } = this;
     const known = this.points.toSorted((a, b) => a.at - b.at);
@@ -75,7 +75,7 @@ class JobView {
     return known;
   }
 
-  /** Draw what is known now. */
+  /** Redraw the page. */
   show() {
     redraw(this.page, () => this.draw());
   }
@@ -93,7 +93,7 @@ class JobView {
         " on ",
         h("a", { href: tableAddress(names) }, names.join(".")),
         job.branch ? ` (branch ${job.branch})` : "",
-        job.wish ? h("span.muted", {}, ` ${job.wish} is asked for`) : "",
+        job.stop_request ? h("span.muted", {}, ` ${job.stop_request} requested`) : "",
       ),
       h(
         "div.bar",
@@ -110,10 +110,10 @@ class JobView {
       h("div.row", {}, progressBar(done, planned, "Progress"), h("b", {}, planned ? percent(done, planned) : "—")),
       h("p.sentence", {}, bottleneck(job)),
       factList(facts(job), "dl.facts.two"),
-      h("h2", {}, "Where the time goes"),
+      h("h2", {}, "Time breakdown"),
       shareBar(timeSplit(job.counters), "Time of all tasks"),
     );
-    put(this.plot, h("h2", {}, "Rows a second"), ratePlot(ratesOf(this.moments()), "Rows a second"));
+    put(this.plot, h("h2", {}, "Rows per second"), ratePlot(ratesOf(this.moments()), "Rows per second"));
     this.drawErrors();
     put(this.log, h("h2", {}, "Events"), eventTable(this.events));
   }
@@ -125,7 +125,7 @@ class JobView {
     else
       put(
         this.failed,
-        failed ? h("p.muted", {}, `${countOf(failed, "row")} failed; listed when they are committed.`) : null,
+        failed ? h("p.muted", {}, `${countOf(failed, "row")} failed; they are listed once they are committed.`) : null,
       );
   }
 
@@ -142,7 +142,7 @@ class JobView {
     );
   }
 
-  /** Ask which rows failed; those of a refresh are rows of the view's source. */
+  /** Load the failed rows; those of a refresh are rows of the view's source. */
   async findErrors(signal) {
     if (!this.job.counters.rows_failed) return;
     const names = this.job.table.split("$");
@@ -150,18 +150,18 @@ class JobView {
       call(this.errorRequest(), signal).catch(() => null),
       this.job.job_type === "refresh" ? describeView(names, signal).catch(() => null) : null,
     ]);
-    if (found) this.errors = { ...found, label: "Rows that failed", home: view?.sources[0].id ?? names };
+    if (found) this.errors = { ...found, label: "Failed rows", home: view?.sources[0].id ?? names };
   }
 
   sparkLink() {
-    const told = this.events.findLast((event) => event.data?.spark_ui);
-    return told?.data.spark_ui.startsWith("http")
-      ? h("a.button", { href: told.data.spark_ui, target: "_blank", rel: "noreferrer" }, "Spark UI")
+    const link = this.events.findLast((event) => event.data?.spark_ui)?.data.spark_ui;
+    return link?.startsWith("http")
+      ? h("a.button", { href: link, target: "_blank", rel: "noreferrer" }, "Spark UI")
       : null;
   }
 
   actions(names) {
-    if (!mayWrite(names.slice(0, -1))) return h("span.muted.small", {}, "Your key may look at this job, not steer it.");
+    if (!canWrite(names.slice(0, -1))) return h("span.muted.small", {}, "Your key may view this job, but not control it.");
     const { job } = this;
     const id = JSON.stringify(job.job_id);
     const buttons = [];
@@ -171,26 +171,26 @@ class JobView {
         h(
           "span.action",
           {},
-          h("button", { type: "button", onclick: () => this.steer(label, request) }, label),
+          h("button", { type: "button", onclick: () => this.send(label, request) }, label),
           copyButtons(() => request, label.toLowerCase()),
         ),
       );
     };
     if (job.state === "paused") offer("Resume", "resume");
-    else if (!ENDED.has(job.state)) offer("Pause", "pause");
-    if (!ENDED.has(job.state)) offer("Cancel", "cancel");
-    if (ENDED.has(job.state) && job.state !== "done") offer("Retry", "retry");
-    if (ENDED.has(job.state) && job.counters.rows_failed && job.job_type === "backfill")
+    else if (!TERMINAL.has(job.state)) offer("Pause", "pause");
+    if (!TERMINAL.has(job.state)) offer("Cancel", "cancel");
+    if (TERMINAL.has(job.state) && job.state !== "done") offer("Retry", "retry");
+    if (TERMINAL.has(job.state) && job.counters.rows_failed && job.job_type === "backfill")
       offer("Retry failed rows", "retry", { only_failed: true }, `db.job(${id}).retry(only_failed=True)`);
     return buttons;
   }
 
-  async steer(label, request) {
+  async send(label, request) {
     try {
       const answer = await call(request);
       if (answer.retry_of) go(address(["job", answer.job_id]));
       else toast(`${label}: ${answer.status.replace("_", " ")}.`);
-      await this.lookAgain();
+      await this.reload();
       this.show();
     } catch (error) {
       toast(error.message, "bad");
@@ -198,7 +198,7 @@ class JobView {
   }
 }
 
-/** Listen until the job has ended or the page is left, and draw now and then. */
+/** Follow the job until it has ended or the page is left, and redraw at most every 250 ms. */
 async function listen(view, signal) {
   let due = false;
   const drawSoon = () => {
@@ -206,28 +206,28 @@ async function listen(view, signal) {
     due = true;
     setTimeout(() => {
       due = false;
-      if (!signal.aborted && !isMarked(view.page)) view.show();
+      if (!signal.aborted && !hasSelection(view.page)) view.show();
     }, 250);
   };
-  view.live = !ENDED.has(view.job.state);
+  view.live = !TERMINAL.has(view.job.state);
   while (!signal.aborted) {
     try {
       view.last = await follow(
         `/v1/jobs/${view.job.job_id}/events`,
         view.last,
         (kind, data) => {
-          view.hear(kind, data);
+          view.receive(kind, data);
           drawSoon();
         },
         signal,
       );
-      await view.lookAgain(signal);
+      await view.reload(signal);
       await view.findErrors(signal);
       view.show();
-      if (ENDED.has(view.job.state)) return;
+      if (TERMINAL.has(view.job.state)) return;
     } catch (error) {
       if (signal.aborted) return;
-      put(view.log, problem(error));
+      put(view.log, errorBox(error));
     }
     await new Promise((done) => setTimeout(done, RETRY_MILLIS));
   }
@@ -240,7 +240,7 @@ function facts(job) {
     ["Job", job.job_id],
     ["Submitted", `${moment(job.creation_ms)} by ${job.submitted_by}`],
     ["Started", job.started_ms ? moment(job.started_ms) : "—"],
-    [job.finished_ms ? "Took" : "Runs for", job.started_ms ? seconds(ran / 1000) : "—"],
+    [job.finished_ms ? "Duration" : "Running for", job.started_ms ? seconds(ran / 1000) : "—"],
     ["Worker", job.worker ?? "—"],
     ["Attempt", count(job.attempt)],
     ["Priority", count(job.priority)],
@@ -249,11 +249,11 @@ function facts(job) {
     ["Rows failed", count(counters.rows_failed ?? 0)],
     ["Read", bytes(counters.bytes_read)],
     ["Written", bytes(counters.bytes_written)],
-    ["Peak memory of a task", bytes(counters.peak_memory_bytes)],
+    ["Peak memory per task", bytes(counters.peak_memory_bytes)],
   ];
   if (counters.fragments_planned !== undefined) {
-    const told = `${count(counters.fragments_committed ?? 0)} of ${count(counters.fragments_planned)}`;
-    known.push(["Fragments committed", told]);
+    const committed = `${count(counters.fragments_committed ?? 0)} of ${count(counters.fragments_planned)}`;
+    known.push(["Fragments committed", committed]);
   }
   if (job.retry_of) known.push(["Retry of", h("a", { href: address(["job", job.retry_of]) }, job.retry_of)]);
   if (job.result?.mode)
@@ -264,7 +264,7 @@ function facts(job) {
 }
 
 function eventTable(events) {
-  if (!events.length) return nothing("Nothing has happened yet.", "Events appear here as they happen.");
+  if (!events.length) return emptyState("No events yet.", "Events appear here as they happen.");
   const rows = events
     .slice(-SHOWN_EVENTS)
     .toReversed()
@@ -279,15 +279,15 @@ function eventTable(events) {
         h("td.small.wrap", {}, summary(event.data)),
       ),
     );
-  return scrollingTable("Events", ["No.", "At", "Event", "Of", "Details"], rows, "div.scroll.events");
+  return scrollingTable("Events", ["No.", "Time", "Event", "Unit", "Details"], rows, "div.scroll.events");
 }
 
-const told = (value) => (typeof value === "object" ? JSON.stringify(value) : value);
+const asText = (value) => (typeof value === "object" ? JSON.stringify(value) : value);
 
 function summary(data) {
   const { counters, result, ...rest } = data;
   const flat = Object.entries(rest).filter(([, value]) => value !== null && value !== "");
   return flat
-    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${value.message ?? told(value)}`)
+    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${value.message ?? asText(value)}`)
     .join(", ");
 }

@@ -1,9 +1,9 @@
-/** The list of jobs, kept up to date while one looks at it. */
+/** The list of jobs, which polls the server. */
 
 import { call, onJob } from "../api.js";
-import { h, isMarked, put, redraw, settle } from "../dom.js";
+import { h, hasSelection, put, redraw, debounce } from "../dom.js";
 import { ago, count, moment, percent, seconds } from "../format.js";
-import { nothing } from "../parts/dialogs.js";
+import { emptyState } from "../parts/dialogs.js";
 import { copyButtons, pythonArguments } from "../parts/snippets.js";
 import { address, go, tableAddress } from "../router.js";
 import { progressBar } from "../parts/charts.js";
@@ -16,9 +16,9 @@ const PAGE = 100;
 export const stateChip = (state) => h("span.chip", { class: `state-${state}` }, state.replace("_", " "));
 
 /**
- * How much of a job is done, of how much; a condition may leave fewer rows to compute than were looked at.
+ * The progress of a job. A condition may leave fewer rows to compute than were planned.
  *
- * A backfill counts rows that failed among those it computed. Rows are in the table only when the job is done.
+ * A backfill counts failed rows as computed. Rows are in the table only when the job is done.
  */
 export function progressOf({ counters, state, job_type: type }) {
   const failed = counters.rows_failed ?? 0;
@@ -64,7 +64,7 @@ export function jobTable(jobs) {
       h("td", {}, job.submitted_by),
     );
   });
-  const heads = ["State", "Job", "Table", "Progress", "Rows", "Failed", "Submitted", "Took", "By"];
+  const heads = ["State", "Job", "Table", "Progress", "Rows", "Failed", "Submitted", "Duration", "By"];
   return scrollingTable("Jobs", heads, rows);
 }
 
@@ -87,8 +87,8 @@ export async function jobsPage(route, signal) {
       body,
       found.jobs.length
         ? jobTable(found.jobs)
-        : nothing(
-            "No such job.",
+        : emptyState(
+            "No jobs found.",
             state || table ? "Choose another state or table." : "A backfill or a refresh of a view starts one.",
           ),
       found.page_token
@@ -96,9 +96,9 @@ export async function jobsPage(route, signal) {
         : null,
     );
   draw(await call(request(), signal));
-  keepFresh(signal, async () => {
+  poll(signal, async () => {
     const found = await call(request(), signal);
-    if (!isMarked(body)) redraw(body, () => draw(found));
+    if (!hasSelection(body)) redraw(body, () => draw(found));
   });
   const change = (params) => go(address(["jobs"], { state, table, ...params }), { replace: true });
   return h(
@@ -127,7 +127,7 @@ export async function jobsPage(route, signal) {
           value: table,
           placeholder: "namespace$table",
           spellcheck: "false",
-          oninput: settle((event) => change({ table: event.target.value.trim() }), 500),
+          oninput: debounce((event) => change({ table: event.target.value.trim() }), 500),
         }),
       ),
       h("span.spring"),
@@ -137,8 +137,8 @@ export async function jobsPage(route, signal) {
   );
 }
 
-/** Do something again and again until the page is left; not while nobody looks. */
-function keepFresh(signal, work) {
+/** Call a function at intervals until the page is left; not while the tab is hidden. */
+function poll(signal, work) {
   const timer = setInterval(() => document.hidden || work().catch(() => {}), REFRESH_MILLIS);
   signal.addEventListener("abort", () => clearInterval(timer));
 }

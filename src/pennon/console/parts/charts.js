@@ -1,4 +1,4 @@
-/** Small drawings: bars, histograms, lines. Each says in words what it shows. */
+/** Charts: bars, histograms, lines. Each has a text alternative. */
 
 import { h, s } from "../dom.js";
 import { count, countOf, percent, seconds } from "../format.js";
@@ -6,15 +6,15 @@ import { count, countOf, percent, seconds } from "../format.js";
 /** A bar of shares with a legend. @param {{label: string, value: number, text?: string, kind: string}[]} parts */
 export function shareBar(parts, label) {
   const whole = parts.reduce((sum, part) => sum + part.value, 0);
-  const told = parts.filter((part) => part.value > 0);
-  const words = told.map((part) => `${part.label} ${percent(part.value, whole)}`).join(", ") || "nothing yet";
+  const shown = parts.filter((part) => part.value > 0);
+  const words = shown.map((part) => `${part.label} ${percent(part.value, whole)}`).join(", ") || "no data yet";
   return h(
     "div.share",
     {},
     h(
       "div.share-bar",
       { role: "img", "aria-label": `${label}: ${words}` },
-      told.map((part) => h("span", { class: `fill-${part.kind}`, style: { width: `${(100 * part.value) / whole}%` } })),
+      shown.map((part) => h("span", { class: `fill-${part.kind}`, style: { width: `${(100 * part.value) / whole}%` } })),
     ),
     h(
       "div.legend",
@@ -33,7 +33,7 @@ export function shareBar(parts, label) {
   );
 }
 
-/** A bar of how much is done. */
+/** A progress bar. */
 export function progressBar(done, whole, label) {
   const share = whole ? Math.min(1, done / whole) : 0;
   return h(
@@ -43,18 +43,18 @@ export function progressBar(done, whole, label) {
       "aria-label": label,
       "aria-valuemin": "0",
       "aria-valuemax": "100",
-      "aria-valuenow": String(Math.floor(share * 100)), // 100 only when it is all of it
+      "aria-valuenow": String(Math.floor(share * 100)), // 100 only when everything is done
     },
     h("span", { style: { width: `${share * 100}%` } }),
   );
 }
 
-/** What stands below the two ends of a drawing. */
+/** The labels below the two ends of a chart. */
 const ends = (left, right) => h("div.ends.muted.small", {}, h("span", {}, left), h("span", {}, right));
 
 /** A histogram of values, in bars of the same width. */
 export function histogram(values, label, format = count) {
-  if (!values.length) return h("p.muted", {}, "Nothing to draw yet.");
+  if (!values.length) return h("p.muted", {}, "No data yet.");
   const low = values.reduce((least, value) => Math.min(least, value));
   const high = values.reduce((most, value) => Math.max(most, value));
   const buckets = low === high ? 1 : Math.min(24, Math.max(12, new Set(values).size));
@@ -90,11 +90,11 @@ export function histogram(values, label, format = count) {
 
 /** A rate over time as steps. @param {{from: number, to: number, rate: number}[]} spans times in milliseconds */
 export function ratePlot(spans, label) {
-  if (!spans.length) return h("p.muted.plot-empty", {}, "Drawn once rows are computed.");
+  if (!spans.length) return h("p.muted.plot-empty", {}, "Shown once rows are computed.");
   const start = spans[0].from;
   const end = Math.max(spans.at(-1).to, start + 1);
   const most = Math.max(...spans.map((span) => span.rate), 1e-9);
-  const told = count(most < 10 ? most : Math.round(most));
+  const peak = count(most < 10 ? most : Math.round(most));
   const x = (at) => (((at - start) / (end - start)) * 480).toFixed(1);
   const y = (rate) => (100 - (rate / most) * 90).toFixed(1);
   const path = spans
@@ -105,23 +105,23 @@ export function ratePlot(spans, label) {
     {},
     s(
       "svg",
-      { viewBox: "0 0 480 102", role: "img", "aria-label": `${label}: at most ${told} rows a second` },
+      { viewBox: "0 0 480 102", role: "img", "aria-label": `${label}: at most ${peak} rows per second` },
       s("path.area", { d: `${path} L480 100 L0 100 Z` }),
       s("path.line", { d: path }),
       s("line.axis", { x1: 0, x2: 480, y1: 100, y2: 100 }),
     ),
-    ends(`at most ${told} rows/s`, seconds((end - start) / 1000)),
+    ends(`at most ${peak} rows/s`, seconds((end - start) / 1000)),
   );
 }
 
-/** The numbers of a vector as little bars. */
+/** The values of a vector as small bars. */
 export function sparkline(numbers) {
   const most = 48;
   const step = Math.max(1, Math.ceil(numbers.length / most));
   const shown = numbers.filter((_, at) => at % step === 0).map(Number);
   const known = shown.filter(Number.isFinite);
   const reach = Math.max(...known.map(Math.abs), 1e-9);
-  // Where nothing is negative, all of the height is for what is there.
+  // Without negative values, the bars use the whole height.
   const base = known.some((value) => value < 0) ? 10 : 19;
   const bars = shown.map((value, at) => {
     const height = Math.max(0.6, (Number.isFinite(value) ? Math.abs(value) / reach : 0) * (base - 1));

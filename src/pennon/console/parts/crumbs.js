@@ -1,4 +1,4 @@
-/** The namespaces that something is in, each a way back up. */
+/** Breadcrumbs: links to the parent namespaces. */
 
 import { h } from "../dom.js";
 import { address } from "../router.js";

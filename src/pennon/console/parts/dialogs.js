@@ -1,30 +1,30 @@
-/** Dialogs and short notices. */
+/** Dialogs, forms, errors and toasts. */
 
 import { h, put } from "../dom.js";
 
-/** Say something for a few seconds. */
+/** Show a message for a few seconds. */
 export function toast(text, kind = "") {
-  const note = h("div.toast", { class: kind }, text);
-  document.getElementById("toasts").append(note);
-  setTimeout(() => note.remove(), kind === "bad" ? 8000 : 3500);
+  const element = h("div.toast", { class: kind }, text);
+  document.getElementById("toasts").append(element);
+  setTimeout(() => element.remove(), kind === "bad" ? 8000 : 3500);
 }
 
-/** Show what went wrong, and what to do about it. */
-export function problem(error, retry) {
+/** An error, with advice and a button to retry. */
+export function errorBox(error, retry) {
   return h(
     "div.problem",
     { role: "alert" },
     h("strong", {}, error.message),
     error.detail ? h("p", {}, error.detail) : null,
     error.requestId ? h("p.muted.small", {}, `Request ${error.requestId}`) : null,
-    retry ? h("button", { type: "button", onclick: retry }, "Try again") : null,
+    retry ? h("button", { type: "button", onclick: retry }, "Retry") : null,
   );
 }
 
-/** Show that there is nothing, and what to do. */
-export const nothing = (title, ...advice) => h("div.nothing", {}, h("strong", {}, title), h("p", {}, ...advice));
+/** A placeholder where there is nothing to show. */
+export const emptyState = (title, ...advice) => h("div.nothing", {}, h("strong", {}, title), h("p", {}, ...advice));
 
-/** Open a dialog; the returned function closes it, and so does going to another page. */
+/** Open a dialog, and return a function that closes it; going to another page closes it, too. */
 export function openDialog({ title, body, foot = [], wide = false }) {
   const close = () => dialog.close();
   const leave = () => {
@@ -54,7 +54,7 @@ export function openDialog({ title, body, foot = [], wide = false }) {
  *   choices?: (string|[string, string])[], hint?: string, required?: boolean}} Field
  */
 
-/** Make the control of a field. @param {Field} field */
+/** Create the control of a field. @param {Field} field */
 export function control(field) {
   const id = `field-${field.name}`;
   const shared = {
@@ -107,12 +107,12 @@ export function valuesOf(form, fields) {
 }
 
 /**
- * Ask for values and carry something out with them; errors are shown in the dialog, which then stays.
+ * Open a form in a dialog, and run an action with its values; an error keeps the dialog open.
  * @param {{title: string, fields: Field[], verb: string, work: (values: any) => Promise<any>, danger?: boolean,
  *   intro?: any, copies?: (read: () => any) => any, more?: {label: string, work: (values: any, say: (node: any) => void) => any}[]}} given
  */
-export function askFor({ title, fields, verb, work, danger = false, intro = null, copies = null, more = [] }) {
-  const said = h("div.said", { "aria-live": "polite" });
+export function openForm({ title, fields, verb, work, danger = false, intro = null, copies = null, more = [] }) {
+  const message = h("div.message", { "aria-live": "polite" });
   const form = h(
     "form",
     {
@@ -123,7 +123,7 @@ export function askFor({ title, fields, verb, work, danger = false, intro = null
     },
     intro,
     fields.map(control),
-    said,
+    message,
   );
   const submit = h(
     "button.primary",
@@ -136,7 +136,7 @@ export function askFor({ title, fields, verb, work, danger = false, intro = null
       await step();
       if (closes) close();
     } catch (error) {
-      put(said, problem(error));
+      put(message, errorBox(error));
     } finally {
       submit.disabled = false;
     }
@@ -147,7 +147,7 @@ export function askFor({ title, fields, verb, work, danger = false, intro = null
       {
         type: "button",
         onclick: () =>
-          form.reportValidity() && run(() => extra.work(valuesOf(form, fields), (node) => put(said, node)), false),
+          form.reportValidity() && run(() => extra.work(valuesOf(form, fields), (node) => put(message, node)), false),
       },
       extra.label,
     ),

@@ -1,4 +1,4 @@
-/** Rows that functions failed on. */
+/** Rows on which functions failed. */
 
 import { h } from "../dom.js";
 import { count } from "../format.js";
@@ -6,11 +6,11 @@ import { tableAddress } from "../router.js";
 import { scrollingTable } from "./lists.js";
 import { copyButtons } from "./snippets.js";
 
-/** How many are asked for. */
+/** The number of errors to load. */
 export const SHOWN_ERRORS = 20;
 
 /**
- * Errors as a table; each leads to its row.
+ * Errors as a table with links to their rows.
  * @param {{label: string, records: any[], truncated: boolean}} found
  * @param {import("../api.js").Request} request
  * @param {string[]} home the table that has the rows: of a view, its source
@@ -20,7 +20,7 @@ export function errorList({ label, records, truncated }, request, home, branch =
     h(
       "tr",
       {},
-      h("td", {}, place(error, home, branch)),
+      h("td", {}, locationOf(error, home, branch)),
       h("td", {}, error.column),
       h("td.bad", {}, error.error_type),
       h("td", {}, error.error_message),
@@ -40,8 +40,8 @@ export function errorList({ label, records, truncated }, request, home, branch =
   ];
 }
 
-/** A function of a view fails on a row of its source, or on a partition of it. */
-function place(error, home, branch) {
+/** The location of an error; a function of a view fails on a row or on a partition of its source. */
+function locationOf(error, home, branch) {
   if (error.partition !== undefined) return error.partition;
   const row = error.source_row_id ?? error.row_id;
   if (row === undefined || row === null) return `${error.fragment_id}:${error.row_offset}`;

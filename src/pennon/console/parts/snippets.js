@@ -1,4 +1,4 @@
-/** The same request for a terminal or a program. */
+/** Requests as curl commands and Python programs. */
 
 import { BASE } from "../api.js";
 import { h } from "../dom.js";
@@ -36,7 +36,7 @@ export function pythonArguments(given) {
     .join(", ");
 }
 
-/** Return what opens a table, on a branch and at a version where one is given. */
+/** Return the Python code that opens a table, optionally on a branch and at a version. */
 export function openTable(names, branch = "", version = null) {
   const open = openBy("table = db.open_table", names);
   if (branch) return `${open}table = table.branches.checkout(${pythonValue(branch)}${version ? `, ${version}` : ""})\n`;
@@ -51,7 +51,7 @@ function openBy(verb, names) {
   return `${verb}(${pythonValue(names.at(-1))}${where})\n`;
 }
 
-/** Return a request as Python: by Pennon's SDK where that has it, else by the standard library. */
+/** Return a request as Python, with Pennon's SDK where it covers the request, otherwise with the standard library. */
 export function asPython(request) {
   if (request.python) {
     return `import os\n\nimport pennon\n\ndb = pennon.connect(${pythonValue(BASE)}, api_key=os.environ.get("PENNON_API_KEY"))\n${request.python}\n`;
@@ -61,7 +61,7 @@ export function asPython(request) {
   return (
     `import json\nimport os\nfrom urllib.request import Request, urlopen\n\nrequest = Request(\n    ${pythonValue(BASE + request.path)}${data},\n` +
     `    method=${pythonValue(request.method)},\n    headers={"x-api-key": os.environ.get("PENNON_API_KEY", ""), "accept": "application/json"${kind}},\n)\n` +
-    "with urlopen(request) as answer:\n    print(json.load(answer))\n"
+    "with urlopen(request) as response:\n    print(json.load(response))\n"
   );
 }
 
@@ -70,7 +70,7 @@ async function copy(text, what) {
     await navigator.clipboard.writeText(text);
     toast(`Copied as ${what}.`);
   } catch {
-    // Browsers keep the clipboard from pages without TLS: there the text is shown, to be copied by hand.
+    // Pages without TLS have no access to the clipboard: show the text instead.
     openDialog({ title: `As ${what}`, body: h("pre.code", { tabindex: "0" }, text) });
   }
 }

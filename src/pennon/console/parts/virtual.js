@@ -1,4 +1,4 @@
-/** A list that draws only the rows one can see: as quick with ten thousand as with ten. */
+/** A list that draws only its visible rows: as fast with ten thousand as with ten. */
 
 import { h } from "../dom.js";
 
@@ -47,7 +47,7 @@ export function virtualList({ height, draw, props = {} }) {
       paint(true);
     },
     repaint: () => paint(true),
-    /** Bring a row into sight and focus it. */
+    /** Scroll to a row and focus it. */
     focus(at) {
       const top = at * height;
       if (top < view.scrollTop) view.scrollTop = top;

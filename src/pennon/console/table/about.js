@@ -1,9 +1,9 @@
-/** A function: the text it was written as, and what is known of it. */
+/** A function: its source and properties. */
 
 import { h } from "../dom.js";
 import { factList } from "../parts/lists.js";
 
-/** @param {any} made a function as the server describes it */
+/** @param {any} made the server's description of a function */
 export function aboutFunction(made) {
   const packages = Object.entries(made.packages).map(([name, version]) => `${name} ${version}`);
   const facts = [
@@ -15,14 +15,14 @@ export function aboutFunction(made) {
     ["Digest", made.digest],
     ["Python", made.python ?? "—"],
     ["Packages", packages.join(", ") || "—"],
-    ["When it fails", made.options?.error_policy?.on_error ?? "—"],
+    ["On error", made.options?.error_policy?.on_error ?? "—"],
   ];
-  if (made.auto_backfill !== undefined) facts.push(["Fills itself", made.auto_backfill ? "yes" : "no"]);
+  if (made.auto_backfill !== undefined) facts.push(["Automatic backfill", made.auto_backfill ? "yes" : "no"]);
   const source = made.expression ?? made.source;
   return [
     source
       ? h("pre.code", { tabindex: "0", role: "region", "aria-label": `Source of ${made.name}` }, source)
-      : h("p.muted", {}, "The source text was not packed with this function."),
+      : h("p.muted", {}, "This function was packaged without its source."),
     h("details", {}, h("summary", {}, "About the function"), factList(facts)),
   ];
 }

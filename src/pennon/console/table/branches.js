@@ -1,14 +1,14 @@
-/** Branches: making, comparing, bringing over and deleting them. */
+/** Branches: create, compare, cherry-pick and delete them. */
 
 import { call } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
-import { askFor, toast } from "../parts/dialogs.js";
+import { openForm, toast } from "../parts/dialogs.js";
 import { copyButtons, openTable, pythonArguments, pythonValue } from "../parts/snippets.js";
-import { go, showAgain, tableAddress } from "../router.js";
+import { go, reloadPage, tableAddress } from "../router.js";
 import { branchFacts, compare } from "./comparison.js";
 
-/** Ask for a name and make a branch. @param {import("./page.js").Table} table */
+/** Open a form for a new branch. @param {import("./page.js").Table} table */
 export function createBranch(table, version) {
   const make = ({ name = "" }) => {
     const given = pythonArguments({ from_ref: table.branch, from_version: version });
@@ -18,7 +18,7 @@ export function createBranch(table, version) {
       `${openTable(table.names)}table.branches.create(${pythonValue(name)}, ${given})`,
     );
   };
-  askFor({
+  openForm({
     title: `Branch from version ${version}`,
     verb: "Create branch",
     fields: [{ name: "name", label: "Name", required: true }],
@@ -31,7 +31,7 @@ export function createBranch(table, version) {
   });
 }
 
-/** The branches of a table, each with what can be done with it. @param {import("./page.js").Table} table */
+/** The branches of a table with their actions. @param {import("./page.js").Table} table */
 export function branchList(table) {
   const branches = Object.entries(table.branches);
   if (!branches.length) return null;
@@ -64,7 +64,7 @@ function branchEntry(table, name, known) {
       {},
       h("a", { href: tableAddress(table.names, "versions", { branch: name }) }, name),
       h("span.muted", {}, `from version ${count(known.parentVersion)} of ${known.parentBranch || "main"}`),
-      // The server compares with main only what began there.
+      // The server compares with main only branches that start from main.
       fromMain
         ? [
             button("Compare with main", `Compare ${name} with main`, () => compare(table, diff, result, branchFacts)),
@@ -72,7 +72,7 @@ function branchEntry(table, name, known) {
           ]
         : null,
       table.writable && fromMain
-        ? button("Bring over", `Bring ${name} over to main`, () => bringOver(table, name, python))
+        ? button("Cherry-pick", `Cherry-pick ${name} to main`, () => cherryPick(table, name, python))
         : null,
       table.writable ? button("Delete", `Delete the branch ${name}`, () => deleteBranch(table, name, python)) : null,
     ),
@@ -80,41 +80,41 @@ function branchEntry(table, name, known) {
   );
 }
 
-function bringOver(table, name, python) {
+function cherryPick(table, name, python) {
   const pick = table.on(
     "branches/cherry_pick",
     { from_branch: name },
     python(`print(table.branches.cherry_pick(${pythonValue(name)}))`),
   );
-  askFor({
-    title: `Bring ${name} over to main`,
-    verb: "Bring over",
+  openForm({
+    title: `Cherry-pick ${name} to main`,
+    verb: "Cherry-pick",
     fields: [],
-    intro: h("p", {}, "This adds to main the columns and rows that only the branch has. The branch stays."),
-    copies: () => copyButtons(() => pick, "bring the branch over"),
+    intro: h("p", {}, "Adds the columns and rows that only the branch has to main. The branch stays."),
+    copies: () => copyButtons(() => pick, "cherry-pick the branch"),
     work: async () => {
       await call(pick);
-      toast(`Brought ${name} over to main.`);
+      toast(`Cherry-picked ${name} to main.`);
       go(tableAddress(table.names, "versions"));
-      showAgain();
+      reloadPage();
     },
   });
 }
 
 function deleteBranch(table, name, python) {
   const remove = table.on("branches/delete", { name }, python(`table.branches.delete(${pythonValue(name)})`));
-  askFor({
+  openForm({
     title: `Delete the branch ${name}`,
     verb: "Delete branch",
     danger: true,
     fields: [],
-    intro: h("p", {}, "Its versions are lost; main is not touched."),
+    intro: h("p", {}, "Deletes its versions; main does not change."),
     copies: () => copyButtons(() => remove, "delete the branch"),
     work: async () => {
       await call(remove);
       toast(`Deleted the branch ${name}.`);
       go(tableAddress(table.names, "versions"));
-      showAgain();
+      reloadPage();
     },
   });
 }

@@ -1,4 +1,4 @@
-/** Values as the grid shows them: vectors as little bars, pictures as pictures. */
+/** Values in the grid: vectors as small bars, images as images. */
 
 import { download, pathOf } from "../api.js";
 import { h } from "../dom.js";
@@ -6,10 +6,10 @@ import { bytes, digits, isBinary, isBlob, isVector, shorten } from "../format.js
 import { openDialog } from "../parts/dialogs.js";
 import { sparkline } from "../parts/charts.js";
 
-// The first characters of pictures, in base64.
+// The first base64 characters of image formats.
 const PICTURES = { iVBORw0KGgo: "image/png", "/9j/": "image/jpeg", R0lGOD: "image/gif", UklGR: "image/webp" };
 
-/** Return the media type of bytes in base64 that are a picture. */
+/** Return the media type of an image in base64; null for other bytes. */
 export function pictureType(text) {
   if (typeof text !== "string") return null;
   const start = Object.keys(PICTURES).find((known) => text.startsWith(known));
@@ -38,7 +38,7 @@ export function cell(value, field) {
   if (value === null || value === undefined) return h("span.null", {}, "null");
   if (isBinary(field.type)) {
     const type = pictureType(value);
-    return type ? picture(value, type, field.name, false) : h("span.muted", {}, `${bytes(sizeOf(value))} of binary`);
+    return type ? picture(value, type, field.name, false) : h("span.muted", {}, `${bytes(sizeOf(value))} binary`);
   }
   if (isBlob(field)) return h("span.muted", {}, `${bytes(value.size ?? 0)} blob`);
   if (isVector(field.type))
@@ -53,7 +53,7 @@ export function cell(value, field) {
   return shorten(String(value), 120);
 }
 
-/** A value with all of it. */
+/** A value in full. */
 function whole(value, field, table, row) {
   if (value === null || value === undefined) return h("span.null", {}, "null");
   if (isBinary(field.type)) {
@@ -88,7 +88,7 @@ async function openBlob(table, column, row, button) {
   );
 }
 
-/** Show a row with everything in it. */
+/** Show a row in full. */
 export function showRow(table, row, fields, more = () => null) {
   const list = fields.map((field) => [
     h("dt", {}, field.name),

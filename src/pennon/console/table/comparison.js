@@ -1,13 +1,13 @@
-/** What changed: between two versions, or between a branch and main. */
+/** Differences between two versions, or between a branch and main. */
 
 import { call } from "../api.js";
 import { h, put } from "../dom.js";
 import { count } from "../format.js";
-import { problem } from "../parts/dialogs.js";
+import { errorBox } from "../parts/dialogs.js";
 import { factList } from "../parts/lists.js";
 import { copyButtons } from "../parts/snippets.js";
 
-/** Let one choose two versions and compare them. @param {import("./page.js").Table} table */
+/** Select two versions and compare them. @param {import("./page.js").Table} table */
 export function versionComparison(table, versions) {
   if (versions.length < 2) return null;
   const numbers = versions.map((version) => version.version);
@@ -40,13 +40,13 @@ export function versionComparison(table, versions) {
   );
 }
 
-/** Ask for a comparison and show it; it takes a while where much has changed. */
+/** Load a comparison and show it; it takes a while if much has changed. */
 export async function compare(table, request, place, facts) {
   put(place, h("p.muted", {}, "Comparing…"));
   try {
     put(place, factList(facts(await call(request, table.signal))));
   } catch (error) {
-    if (!table.signal.aborted) put(place, problem(error));
+    if (!table.signal.aborted) put(place, errorBox(error));
   }
 }
 
@@ -60,7 +60,7 @@ function versionFacts(diff) {
         ["Rows removed", count(diff.rows_removed)],
         ["Rows updated", count(diff.rows_updated)],
       ]
-    : [["Rows added, removed, updated", `not known: ${diff.reason}`]];
+    : [["Rows added, removed, updated", `unknown: ${diff.reason}`]];
   return [
     ["Rows", `${count(diff.rows_before)} → ${count(diff.rows_after)}`],
     ...rows,
@@ -72,21 +72,21 @@ function versionFacts(diff) {
   ];
 }
 
-/** The facts of a branch that is compared with main. */
+/** The differences between a branch and main. */
 export function branchFacts(diff) {
   const { rowSummary: rows } = diff;
-  const known = (number) => (rows.deltaAvailable ? count(number) : "not known");
+  const known = (number) => (rows.deltaAvailable ? count(number) : "unknown");
   const changed = diff.changedColumns.map((item) => `${item.name} (${item.main.dataType} → ${item.branch.dataType})`);
   return [
-    ["Rows of main", `${count(diff.rowCountMain)} (version ${count(diff.mainVersion)})`],
-    ["Rows of the branch", `${count(diff.rowCountBranch)} (version ${count(diff.branchVersion)})`],
-    ["Rows only main has", known(rows.newOnBase)],
-    ["Rows only the branch has", known(rows.newOnBranch)],
+    ["Rows in main", `${count(diff.rowCountMain)} (version ${count(diff.mainVersion)})`],
+    ["Rows in the branch", `${count(diff.rowCountBranch)} (version ${count(diff.branchVersion)})`],
+    ["Rows only in main", known(rows.newOnBase)],
+    ["Rows only in the branch", known(rows.newOnBranch)],
     ["Columns added", columns(diff.addedColumns)],
     ["Columns removed", columns(diff.removedColumns)],
     ["Columns changed", listed(changed)],
     ["Indexes added", listed(diff.addedIndexes.map((index) => index.indexName))],
     ["Indexes removed", listed(diff.removedIndexes.map((index) => index.indexName))],
-    ["Can be brought over", diff.errors.length ? `no: ${listed(diff.errors.map((error) => error.message))}` : "yes"],
+    ["Can be cherry-picked", diff.errors.length ? `no: ${listed(diff.errors.map((error) => error.message))}` : "yes"],
   ];
 }

@@ -1,21 +1,21 @@
-/** The rows: filtered, sorted, searched, page by page. */
+/** The rows of a table: filter, sort, search and page. */
 
 import { call } from "../api.js";
 import { h } from "../dom.js";
 import { count, countOf, isText, isVector } from "../format.js";
-import { nothing, openDialog, problem, toast } from "../parts/dialogs.js";
+import { emptyState, openDialog, errorBox, toast } from "../parts/dialogs.js";
 import { copyButtons, pythonValue } from "../parts/snippets.js";
 import { go } from "../router.js";
 import { showRow } from "./cells.js";
 import { grid } from "./grid.js";
 
 const PAGE = 50;
-const COLUMNS_AT_FIRST = 60;
+const DEFAULT_COLUMNS = 60;
 const RANKS = new Set(["_distance", "_score", "_relevance_score"]);
 const PAGE_SIZES = [20, 50, 100, 200];
 
-/** What is asked for, as the address says it. */
-function readWishes(table) {
+/** Read the query options from the URL. */
+function readOptions(table) {
   const { params, fields } = table;
   const chosen = params
     .get("columns")
@@ -33,24 +33,24 @@ function readWishes(table) {
     size: Number(params.get("size")) || PAGE,
     offset: Number(params.get("offset")) || 0,
     chosen: chosen?.length ? chosen : null,
-    columns: chosen?.length ? chosen : fields.slice(0, COLUMNS_AT_FIRST).map((field) => field.name),
+    columns: chosen?.length ? chosen : fields.slice(0, DEFAULT_COLUMNS).map((field) => field.name),
   };
 }
 
 /** Return the request for a page of rows. */
-function queryOf(table, wishes) {
-  const body = { ...table.at, k: wishes.size + 1, offset: wishes.offset, with_row_id: true };
-  body.columns = { column_names: wishes.columns };
-  if (wishes.where) Object.assign(body, { filter: wishes.where, prefilter: true });
-  if (wishes.search === "text" && wishes.text) {
-    body.full_text_query = { string_query: { query: wishes.text, ...(wishes.in ? { columns: [wishes.in] } : {}) } };
-  } else if (wishes.search === "vector" && wishes.vector) {
-    body.vector = { single_vector: parseVector(wishes.vector) };
-    if (wishes.in) body.vector_column = wishes.in;
-  } else if (wishes.sort) {
-    body.order_by = orderOf(wishes.sort);
+function queryOf(table, options) {
+  const body = { ...table.at, k: options.size + 1, offset: options.offset, with_row_id: true };
+  body.columns = { column_names: options.columns };
+  if (options.where) Object.assign(body, { filter: options.where, prefilter: true });
+  if (options.search === "text" && options.text) {
+    body.full_text_query = { string_query: { query: options.text, ...(options.in ? { columns: [options.in] } : {}) } };
+  } else if (options.search === "vector" && options.vector) {
+    body.vector = { single_vector: parseVector(options.vector) };
+    if (options.in) body.vector_column = options.in;
+  } else if (options.sort) {
+    body.order_by = orderOf(options.sort);
   }
-  return table.on("query", body, pythonOf(table, wishes));
+  return table.on("query", body, pythonOf(table, options));
 }
 
 const orderOf = (sort) => [{ column_name: sort.name, ascending: !sort.descending }];
@@ -61,44 +61,44 @@ function parseVector(text) {
     .split(",")
     .map((part) => Number(part.trim()));
   if (numbers.some(Number.isNaN))
-    throw Object.assign(new Error("The vector is not a list of numbers."), { detail: "Write it as 0.1, 0.2, 0.3." });
+    throw Object.assign(new Error("Invalid vector: must be a list of numbers."), { detail: "Write it as 0.1, 0.2, 0.3." });
   return numbers;
 }
 
-function pythonOf(table, wishes) {
-  const within = (name) => (wishes.in ? `, ${name}=${pythonValue(wishes.in)}` : "");
+function pythonOf(table, options) {
+  const within = (name) => (options.in ? `, ${name}=${pythonValue(options.in)}` : "");
   let search = "table.search()";
-  if (wishes.search === "text" && wishes.text)
-    search = `table.search(${pythonValue(wishes.text)}, query_type="fts"${within("fts_columns")})`;
-  else if (wishes.search === "vector" && wishes.vector)
-    search = `table.search(${pythonValue(parseVector(wishes.vector))}${within("vector_column_name")})`;
-  else if (wishes.sort) search += `.order_by(${pythonValue(orderOf(wishes.sort))})`;
+  if (options.search === "text" && options.text)
+    search = `table.search(${pythonValue(options.text)}, query_type="fts"${within("fts_columns")})`;
+  else if (options.search === "vector" && options.vector)
+    search = `table.search(${pythonValue(parseVector(options.vector))}${within("vector_column_name")})`;
+  else if (options.sort) search += `.order_by(${pythonValue(orderOf(options.sort))})`;
   const steps = [
     search,
-    wishes.where ? `.where(${pythonValue(wishes.where)})` : "",
-    `.select(${pythonValue(wishes.columns)})`,
-    wishes.offset ? `.offset(${wishes.offset})` : "",
-    `.limit(${wishes.size})`,
+    options.where ? `.where(${pythonValue(options.where)})` : "",
+    `.select(${pythonValue(options.columns)})`,
+    options.offset ? `.offset(${options.offset})` : "",
+    `.limit(${options.size})`,
   ];
   return `${table.open}print(${steps.join("")}.to_pandas())`;
 }
 
 /** @param {import("./page.js").Table} table */
 export async function dataTab(table) {
-  if (!table.fields.length) return nothing("This table has no columns yet.", "Write to it with a client.");
-  const wishes = readWishes(table);
+  if (!table.fields.length) return emptyState("This table has no columns yet.", "Write to it with a client.");
+  const options = readOptions(table);
   const show = (changes) =>
     go(
       table.link("data", {
-        where: wishes.where,
-        search: wishes.search,
-        text: wishes.text,
-        vector: wishes.vector,
-        in: wishes.in,
-        sort: sortText(wishes.sort),
-        size: wishes.size === PAGE ? "" : wishes.size,
-        offset: wishes.offset || "",
-        columns: wishes.chosen?.map(encodeURIComponent).join(","),
+        where: options.where,
+        search: options.search,
+        text: options.text,
+        vector: options.vector,
+        in: options.in,
+        sort: sortText(options.sort),
+        size: options.size === PAGE ? "" : options.size,
+        offset: options.offset || "",
+        columns: options.chosen?.map(encodeURIComponent).join(","),
         ...changes,
       }),
       { replace: true },
@@ -108,35 +108,35 @@ export async function dataTab(table) {
   let failure = null;
   let request = null;
   try {
-    request = queryOf(table, wishes);
-    const counting = table.on("count_rows", { ...table.at, ...(wishes.where ? { predicate: wishes.where } : {}) });
+    request = queryOf(table, options);
+    const counting = table.on("count_rows", { ...table.at, ...(options.where ? { predicate: options.where } : {}) });
     [found, total] = await Promise.all([
       call(request, table.signal),
-      wishes.search ? null : call(counting, table.signal),
+      options.search ? null : call(counting, table.signal),
     ]);
   } catch (error) {
     if (table.signal.aborted) throw error;
     failure = error;
   }
   return [
-    controls(table, wishes, show, request),
-    failure ? problem(failure) : rowsOf(table, wishes, show, found, total),
+    controls(table, options, show, request),
+    failure ? errorBox(failure) : rowsOf(table, options, show, found, total),
   ];
 }
 
 const sortText = (sort) => (sort ? `${sort.descending ? "-" : ""}${sort.name}` : "");
 
-function rowsOf(table, wishes, show, found, total) {
-  const more = found.rows.length > wishes.size || found.truncated;
-  const rows = found.rows.slice(0, wishes.size);
+function rowsOf(table, options, show, found, total) {
+  const more = found.rows.length > options.size || found.truncated;
+  const rows = found.rows.slice(0, options.size);
   const [ranks, others] = [true, false].map((wanted) =>
     found.schema.fields.filter((field) => RANKS.has(field.name) === wanted),
   );
   const fields = [...ranks, ...others.filter((field) => field.name !== "_rowid")];
   if (!rows.length)
-    return nothing(
-      wishes.where || wishes.search ? "No row is like that." : "This table has no rows.",
-      wishes.where || wishes.search
+    return emptyState(
+      options.where || options.search ? "No rows match." : "This table has no rows.",
+      options.where || options.search
         ? h(
             "button",
             { type: "button", onclick: () => show({ where: "", search: "", text: "", vector: "", offset: "" }) },
@@ -145,8 +145,8 @@ function rowsOf(table, wishes, show, found, total) {
         : "Write to it with a client.",
     );
   const sortBy = (name) => {
-    const descending = wishes.sort?.name === name && !wishes.sort.descending;
-    const off = wishes.sort?.name === name && wishes.sort.descending;
+    const descending = options.sort?.name === name && !options.sort.descending;
+    const off = options.sort?.name === name && options.sort.descending;
     show({ sort: off ? "" : sortText({ name, descending }), offset: "" });
   };
   const like = (row) => (field) =>
@@ -160,53 +160,53 @@ function rowsOf(table, wishes, show, found, total) {
               show({ search: "vector", vector: row[field.name].join(","), in: field.name, offset: "" });
             },
           },
-          "Search like this",
+          "Find similar",
         )
       : null;
   return [
     grid({
       rows,
       fields,
-      first: wishes.offset,
-      sort: wishes.sort,
-      onsort: wishes.search ? null : sortBy,
+      first: options.offset,
+      sort: options.sort,
+      onsort: options.search ? null : sortBy,
       onrow: (row) => showRow(table, row, fields, like(row)),
     }),
-    pager(wishes, show, rows.length, more, total),
+    pager(options, show, rows.length, more, total),
   ];
 }
 
-function pager(wishes, show, shown, more, total) {
-  const last = wishes.offset + shown;
+function pager(options, show, shown, more, total) {
+  const last = options.offset + shown;
   const whole = total === null && more ? `${count(last)}+ rows` : countOf(total ?? last, "row");
   const sizes = h(
     "select",
     { id: "page-size", onchange: (event) => show({ size: event.target.value, offset: "" }) },
-    PAGE_SIZES.map((size) => h("option", { value: String(size), selected: size === wishes.size }, String(size))),
+    PAGE_SIZES.map((size) => h("option", { value: String(size), selected: size === options.size }, String(size))),
   );
   return h(
     "div.bar.pager",
     {},
-    h("span", { role: "status" }, `${count(wishes.offset + 1)}–${count(last)} of ${whole}`),
+    h("span", { role: "status" }, `${count(options.offset + 1)}–${count(last)} of ${whole}`),
     h(
       "button",
       {
         type: "button",
-        disabled: wishes.offset === 0,
-        onclick: () => show({ offset: Math.max(0, wishes.offset - wishes.size) || "" }),
+        disabled: options.offset === 0,
+        onclick: () => show({ offset: Math.max(0, options.offset - options.size) || "" }),
       },
       "Previous",
     ),
     h("button", { type: "button", disabled: !more, onclick: () => show({ offset: last }) }, "Next"),
-    h("span.row", {}, h("label", { for: "page-size" }, "Rows a page"), sizes),
+    h("span.row", {}, h("label", { for: "page-size" }, "Rows per page"), sizes),
   );
 }
 
-function controls(table, wishes, show, request) {
+function controls(table, options, show, request) {
   const { fields } = table;
   const where = h("input", {
     id: "where",
-    value: wishes.where,
+    value: options.where,
     placeholder: "SQL filter, such as price > 3",
     "aria-label": "Filter (SQL)",
     spellcheck: "false",
@@ -218,13 +218,13 @@ function controls(table, wishes, show, request) {
       ["", "No search"],
       ["text", "Full text"],
       ["vector", "Vector"],
-    ].map(([value, text]) => h("option", { value, selected: value === wishes.search }, text)),
+    ].map(([value, text]) => h("option", { value, selected: value === options.search }, text)),
   );
   const given = h("input", {
     id: "search-for",
     "aria-label": "Search for",
     spellcheck: "false",
-    value: wishes.search === "vector" ? wishes.vector : wishes.text,
+    value: options.search === "vector" ? options.vector : options.text,
   });
   const column = h("select", { id: "search-in", "aria-label": "Search in" });
   const adapt = () => {
@@ -234,7 +234,7 @@ function controls(table, wishes, show, request) {
         : fields.filter((field) => isText(field.type));
     column.replaceChildren(
       h("option", { value: "" }, "any column"),
-      ...fit.map((field) => h("option", { value: field.name, selected: field.name === wishes.in }, field.name)),
+      ...fit.map((field) => h("option", { value: field.name, selected: field.name === options.in }, field.name)),
     );
     given.placeholder = kind.value === "vector" ? "0.1, 0.2, …" : "words";
     for (const element of [given, column]) element.hidden = !kind.value;
@@ -253,7 +253,7 @@ function controls(table, wishes, show, request) {
       offset: "",
     });
   };
-  const some = wishes.columns.length < fields.length;
+  const some = options.columns.length < fields.length;
   return h(
     "form.bar.query",
     { role: "search", "aria-label": "Rows", onsubmit: submit },
@@ -264,16 +264,16 @@ function controls(table, wishes, show, request) {
     h("button.primary", { type: "submit" }, "Show"),
     h(
       "button",
-      { type: "button", onclick: () => chooseColumns(fields, wishes, show) },
-      some ? `${count(wishes.columns.length)} of ${count(fields.length)} columns` : "Columns",
+      { type: "button", onclick: () => chooseColumns(fields, options, show) },
+      some ? `${count(options.columns.length)} of ${count(fields.length)} columns` : "Columns",
     ),
     h("span.spring"),
     request ? copyButtons(() => request, "query") : null,
   );
 }
 
-function chooseColumns(fields, wishes, show) {
-  const picked = new Set(wishes.columns);
+function chooseColumns(fields, options, show) {
+  const picked = new Set(options.columns);
   const filter = h("input", { type: "search", "aria-label": "Search columns", placeholder: "Search columns" });
   const list = h("div.choices");
   const draw = () => {
@@ -310,7 +310,7 @@ function chooseColumns(fields, wishes, show) {
     const names = fields.map((field) => field.name).filter((name) => picked.has(name));
     show({
       columns:
-        names.length === fields.length && names.length <= COLUMNS_AT_FIRST
+        names.length === fields.length && names.length <= DEFAULT_COLUMNS
           ? ""
           : names.map(encodeURIComponent).join(","),
     });

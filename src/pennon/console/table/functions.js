@@ -1,9 +1,9 @@
-/** Columns that functions fill: what fills them, how far that is, and filling the rest. */
+/** Feature columns: their functions, the state of their rows, and backfills. */
 
 import { call } from "../api.js";
 import { h, put } from "../dom.js";
 import { countOf, fieldType, percent } from "../format.js";
-import { askFor, nothing, problem, toast } from "../parts/dialogs.js";
+import { openForm, emptyState, errorBox, toast } from "../parts/dialogs.js";
 import { shareBar } from "../parts/charts.js";
 import { copyButtons, pythonArguments, pythonValue } from "../parts/snippets.js";
 import { address, go } from "../router.js";
@@ -11,7 +11,7 @@ import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
 import { aboutFunction } from "./about.js";
 import { flatten } from "./schema.js";
 
-const AT_ONCE = 5;
+const LOADED_FIRST = 5;
 const MODES = [
   ["default", "missing and stale rows"],
   ["only_missing", "missing rows"],
@@ -19,8 +19,8 @@ const MODES = [
   ["all", "every row"],
 ];
 
-/** Return the columns that something fills, with their paths. */
-export function filledColumns(fields) {
+/** Return the feature columns with their paths. */
+export function featureColumns(fields) {
   return flatten(fields, [], new Set()).filter(
     ({ field }) => field.metadata?.virtual_column === "true" || field.metadata?.computed_column === "true",
   );
@@ -28,16 +28,16 @@ export function filledColumns(fields) {
 
 /** @param {import("./page.js").Table} table */
 export async function functionsTab(table) {
-  const columns = filledColumns(table.fields);
+  const columns = featureColumns(table.fields);
   if (!columns.length && table.view)
-    return nothing(
-      "No function was added to this view.",
-      h("a", { href: table.link("view") }, "What makes its rows"),
-      " is told with the view itself.",
+    return emptyState(
+      "This view has no feature columns.",
+      h("a", { href: table.link("view") }, "The view tab"),
+      " shows what computes its rows.",
     );
   if (!columns.length) {
-    return nothing(
-      "No function fills a column of this table.",
+    return emptyState(
+      "This table has no feature columns.",
       "Declare one with ",
       h("code", {}, "@pennon.udf"),
       " and add it: ",
@@ -49,17 +49,17 @@ export async function functionsTab(table) {
     ...column,
     place: h("section.card.function", { "aria-label": `Function of ${column.path}` }, h("h2", {}, column.path)),
   }));
-  await Promise.all(cards.slice(0, AT_ONCE).map((card) => fillCard(table, card)));
-  fillWhenSeen(table, cards.slice(AT_ONCE));
+  await Promise.all(cards.slice(0, LOADED_FIRST).map((card) => loadCard(table, card)));
+  loadWhenVisible(table, cards.slice(LOADED_FIRST));
   return cards.map((card) => card.place);
 }
 
-/** Ask about further columns when one comes to them: there may be hundreds. */
-function fillWhenSeen(table, cards) {
+/** Load further columns when they become visible: there may be hundreds. */
+function loadWhenVisible(table, cards) {
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
       seen.unobserve(entry.target);
-      fillCard(
+      loadCard(
         table,
         cards.find((card) => card.place === entry.target),
       );
@@ -69,7 +69,7 @@ function fillWhenSeen(table, cards) {
   table.signal.addEventListener("abort", () => seen.disconnect());
 }
 
-async function fillCard(table, { path, field, place }) {
+async function loadCard(table, { path, field, place }) {
   const at = { column: path };
   const ask = table.onBranch("column_state", at, `${table.open}print(table.column_state(${pythonValue(path)}))`);
   try {
@@ -91,7 +91,7 @@ async function fillCard(table, { path, field, place }) {
         "p",
         {},
         h("b", {}, percent(state.computed, state.rows)),
-        ` of ${countOf(state.rows, "row")} computed (known per ${state.granularity})`,
+        ` of ${countOf(state.rows, "row")} computed (tracked per ${state.granularity})`,
       ),
       shareBar(
         [
@@ -129,7 +129,7 @@ async function fillCard(table, { path, field, place }) {
       aboutFunction(made),
     );
   } catch (error) {
-    if (!table.signal.aborted) put(place, h("h2", {}, path), problem(error));
+    if (!table.signal.aborted) put(place, h("h2", {}, path), errorBox(error));
   }
 }
 
@@ -152,16 +152,16 @@ async function toggleErrors(table, at, button) {
 
 function backfill(table, column) {
   const fields = [
-    { name: "mode", label: "Which rows", kind: "choice", choices: MODES },
-    { name: "where", label: "Where", hint: "An SQL condition; other rows are left out." },
-    { name: "num_frags", label: "Fragments at most", kind: "number" },
-    { name: "concurrency", label: "Tasks at a time", kind: "number" },
-    { name: "commit_granularity", label: "Fragments a commit", kind: "number" },
-    { name: "checkpoint_size", label: "Rows a checkpoint", kind: "number" },
+    { name: "mode", label: "Rows", kind: "choice", choices: MODES },
+    { name: "where", label: "Where", hint: "SQL condition; other rows are skipped." },
+    { name: "num_frags", label: "Maximum fragments", kind: "number" },
+    { name: "concurrency", label: "Concurrent tasks", kind: "number" },
+    { name: "commit_granularity", label: "Fragments per commit", kind: "number" },
+    { name: "checkpoint_size", label: "Rows per checkpoint", kind: "number" },
     { name: "priority", label: "Priority", kind: "number" },
-    { name: "timeout_seconds", label: "Give up after (seconds)", kind: "number" },
+    { name: "timeout_seconds", label: "Timeout (seconds)", kind: "number" },
     { name: "cluster", label: "Cluster" },
-    { name: "cascade", label: "Fill the columns it is computed from first", kind: "flag" },
+    { name: "cascade", label: "Backfill its input columns first", kind: "flag" },
   ];
   const request = (values) => {
     const { timeout_seconds: timeout, ...rest } = values;
@@ -172,7 +172,7 @@ function backfill(table, column) {
       `${table.open}table.backfill(${pythonValue(column)}${given ? `, ${given}` : ""})`,
     );
   };
-  askFor({
+  openForm({
     title: `Backfill ${column}`,
     verb: "Backfill",
     fields,
@@ -186,7 +186,7 @@ function backfill(table, column) {
             h(
               "p",
               { role: "status" },
-              `It would compute ${countOf(plan.rows, "row")} of ${countOf(plan.fragments, "fragment")}, in ${countOf(plan.udf_calls, "call")}.${plan.before.length ? ` First: ${plan.before.join(", ")}.` : ""}`,
+              `Would compute ${countOf(plan.rows, "row")} of ${countOf(plan.fragments, "fragment")} in ${countOf(plan.udf_calls, "function call")}.${plan.before.length ? ` First: ${plan.before.join(", ")}.` : ""}`,
             ),
           );
         },

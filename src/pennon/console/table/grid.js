@@ -1,4 +1,4 @@
-/** A grid of rows that draws only the columns one can see: a thousand of them are no slower than ten. */
+/** A grid that draws only its visible columns: a thousand are as fast as ten. */
 
 import { h } from "../dom.js";
 import { fieldType, isBinary, isVector } from "../format.js";

@@ -1,16 +1,16 @@
-/** Indexes and how much of the table each covers. */
+/** Indexes and their coverage. */
 
 import { call } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, count, isText, isVector, percent } from "../format.js";
-import { askFor, nothing, toast } from "../parts/dialogs.js";
+import { openForm, emptyState, toast } from "../parts/dialogs.js";
 import { progressBar } from "../parts/charts.js";
 import { copyButtons, pythonValue } from "../parts/snippets.js";
 import { scrollingTable } from "../parts/lists.js";
-import { showAgain } from "../router.js";
+import { reloadPage } from "../router.js";
 
 const KINDS = [
-  ["", "choose for me"],
+  ["", "automatic"],
   "BTREE",
   "BITMAP",
   "LABEL_LIST",
@@ -39,7 +39,7 @@ export async function indexesTab(table) {
     ),
     indexes.length
       ? indexTable(table, indexes)
-      : nothing("There are no indexes.", "An index makes filters and searches of a column quick."),
+      : emptyState("No indexes.", "An index speeds up filters and searches on a column."),
   ];
 }
 
@@ -53,17 +53,17 @@ function indexTable(table, indexes) {
       `${table.open}table.drop_index(${pythonValue(index.index_name)})`,
     );
     const remove = () =>
-      askFor({
+      openForm({
         title: `Drop ${index.index_name}`,
         verb: "Drop index",
         danger: true,
         fields: [],
-        intro: h("p", {}, "Queries still work, but read more."),
+        intro: h("p", {}, "Queries still work, but are slower."),
         copies: () => copyButtons(() => drop, "drop the index"),
         work: async () => {
           await call(drop);
           toast(`Dropped ${index.index_name}.`);
-          showAgain();
+          reloadPage();
         },
       });
     return h(
@@ -93,7 +93,7 @@ function indexTable(table, indexes) {
       ),
     );
   });
-  const heads = ["Name", "Type", "Columns", "Coverage", "Rows not covered", "Size", "State", ""];
+  const heads = ["Name", "Type", "Columns", "Coverage", "Unindexed rows", "Size", "State", ""];
   return scrollingTable("Indexes", heads, rows);
 }
 
@@ -111,7 +111,7 @@ function createIndex(table) {
       label: "Type",
       kind: "choice",
       choices: KINDS,
-      hint: "FTS for words in text, IVF for vectors, BTREE for numbers and filters.",
+      hint: "FTS for full-text search, IVF for vectors, BTREE for filters.",
     },
     {
       name: "distance_type",
@@ -119,19 +119,19 @@ function createIndex(table) {
       kind: "choice",
       choices: metrics.map((metric) => [metric, metric || "l2 (vectors only)"]),
     },
-    { name: "name", label: "Name", hint: "By default it follows the column." },
+    { name: "name", label: "Name", hint: "Derived from the column by default." },
   ];
   const request = (values) =>
     table.onBranch("create_index", { ...values, index_type: values.index_type ?? kindFor(values.column) });
-  askFor({
+  openForm({
     title: "Create index",
     verb: "Create",
     fields,
     copies: (read) => copyButtons(() => request(read()), "create the index"),
     work: async (values) => {
       await call(request(values));
-      toast(`The index of ${values.column} is being built.`);
-      showAgain();
+      toast(`Building the index of ${values.column}.`);
+      reloadPage();
     },
   });
 }

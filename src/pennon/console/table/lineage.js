@@ -1,9 +1,9 @@
-/** Where a table's columns come from, and what is made of them: a graph one can click. */
+/** The lineage of a table and its columns, as a graph with links. */
 
 import { call } from "../api.js";
 import { h, s } from "../dom.js";
 import { countOf } from "../format.js";
-import { nothing } from "../parts/dialogs.js";
+import { emptyState } from "../parts/dialogs.js";
 import { copyButtons } from "../parts/snippets.js";
 import { tableAddress } from "../router.js";
 
@@ -13,7 +13,7 @@ const HEAD = 38;
 const GAP_X = 110;
 const GAP_Y = 26;
 const MARGIN = 20;
-const MOST_COLUMNS = 30;
+const MAX_COLUMNS = 30;
 
 /**
  * @typedef {{id: string, names: string[], kind: "table"|"view", columns: Map<string, string>, here?: boolean}} Entity
@@ -30,7 +30,7 @@ export async function lineageTab(table) {
     h(
       "p.muted",
       {},
-      "What is to the left goes into what is to the right. Click a table, a view or a column to go there.",
+      "Data flows from left to right. Click a table, a view or a column to open it.",
     ),
     h("span.spring"),
     copyButtons(() => ask, "lineage"),
@@ -38,15 +38,15 @@ export async function lineageTab(table) {
   if (entities.size < 2 && !edges.length)
     return [
       bar,
-      nothing(
+      emptyState(
         "Nothing is computed from this table yet.",
-        "Functions that fill columns, and materialized views, appear here.",
+        "Feature columns and materialized views appear here.",
       ),
     ];
-  return [bar, draw(entities, edges), inWords(entities, edges)];
+  return [bar, draw(entities, edges), edgeList(entities, edges)];
 }
 
-/** Read the server's answer: columns stand in their tables; a table that only as a whole goes somewhere is linked so. */
+/** Read the response: columns belong to tables; an edge between tables is dropped if edges of columns join them. */
 function read(answer, table) {
   const entities = new Map();
   const ends = new Map();
@@ -77,7 +77,7 @@ function read(answer, table) {
   return { entities, edges: shown };
 }
 
-/** Return how far to the right each entity stands: further than all it is made from. */
+/** Return the layer of each entity: to the right of all its sources. */
 function layers(entities, edges) {
   const depth = new Map([...entities.keys()].map((id) => [id, 0]));
   for (let round = 0; round < entities.size; round += 1) {
@@ -93,14 +93,14 @@ function layers(entities, edges) {
   return depth;
 }
 
-/** Give each entity a place. */
+/** Return the position of each entity. */
 function place(entities, edges) {
   const depth = layers(entities, edges);
   const bottoms = [];
   const places = new Map();
   for (const entity of entities.values()) {
     const layer = depth.get(entity.id);
-    const shown = [...entity.columns.keys()].slice(0, MOST_COLUMNS);
+    const shown = [...entity.columns.keys()].slice(0, MAX_COLUMNS);
     const more = entity.columns.size - shown.length;
     const height = HEAD + shown.length * ROW + (more ? ROW : 0) + 4;
     const y = bottoms[layer] ?? MARGIN;
@@ -203,8 +203,8 @@ function box(entity, spot) {
 
 const fit = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** The same for those who do not see the drawing. */
-function inWords(entities, edges) {
+/** The edges as a list, for screen readers. */
+function edgeList(entities, edges) {
   const nameOf = ({ id, column }) => `${entities.get(id).names.join(".")}${column === null ? "" : `.${column}`}`;
   return h(
     "details",
@@ -213,7 +213,7 @@ function inWords(entities, edges) {
     h(
       "ul",
       {},
-      edges.slice(0, 500).map((edge) => h("li", {}, `${nameOf(edge.from)} goes into ${nameOf(edge.to)}`)),
+      edges.slice(0, 500).map((edge) => h("li", {}, `${nameOf(edge.from)} → ${nameOf(edge.to)}`)),
     ),
   );
 }

@@ -1,13 +1,13 @@
-/** The page of a table: one place for what is kept of it, in tabs. */
+/** The page of a table, in tabs. */
 
 import { call, onTable } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
 import { crumbs } from "../parts/crumbs.js";
-import { nothing } from "../parts/dialogs.js";
+import { emptyState } from "../parts/dialogs.js";
 import { copyButtons, openTable } from "../parts/snippets.js";
 import { go, tableAddress } from "../router.js";
-import { mayWrite } from "../session.js";
+import { canWrite } from "../session.js";
 import { describeView } from "../views.js";
 import { dataTab } from "./data.js";
 import { functionsTab } from "./functions.js";
@@ -28,11 +28,11 @@ const TABS = [
   ["statistics", "Statistics", statisticsTab],
 ];
 
-/** Tabs that tell of data alone: of a table that is only declared there is nothing to tell. */
-const OF_DATA = new Set(["data", "indexes", "statistics"]);
+/** Tabs that are empty for a table that is only declared. */
+const DATA_TABS = new Set(["data", "indexes", "statistics"]);
 
 /**
- * What the tabs work with.
+ * The table that a tab shows.
  * @typedef {{names: string[], branch: string, version: number|null, fields: any[], described: any, view: any,
  *   writable: boolean, params: URLSearchParams, signal: AbortSignal, at: object, link: (tab: string, params?: object) => string,
  *   on: (verb: string, body?: object, python?: string) => import("../api.js").Request,
@@ -62,7 +62,7 @@ export async function tablePage(route, signal) {
     described,
     view,
     fields: described.schema?.fields ?? [],
-    writable: mayWrite(names.slice(0, -1)),
+    writable: canWrite(names.slice(0, -1)),
     params: route.params,
     signal,
     branches: branches.branches,
@@ -75,12 +75,12 @@ export async function tablePage(route, signal) {
   const tabs = [...TABS, ...(view ? [["view", "View", viewTab]] : [])];
   const wanted = route.rest[0] ?? "data";
   const found = tabs.find(([name]) => name === wanted);
-  const empty = described.is_only_declared && OF_DATA.has(wanted);
+  const empty = described.is_only_declared && DATA_TABS.has(wanted);
   const content = empty
-    ? nothing("This table is declared and has no data yet.", "Write to it with a client; its rows appear here.")
+    ? emptyState("This table is declared, but has no data yet.", "Write to it with a client; its rows appear here.")
     : found
       ? await found[2](table)
-      : nothing("There is no such tab.", h("a", { href: table.link("data") }, "Go to the data"));
+      : emptyState("Tab not found.", h("a", { href: table.link("data") }, "Go to the data"));
   return h(
     "div.page",
     {},
@@ -120,13 +120,13 @@ function refBar(table) {
       names.map((name) => h("option", { value: name, selected: name === table.branch }, name || "main")),
     ),
     h("span.muted", {}, versionText(table)),
-    table.version ? h("button.small", { type: "button", onclick: () => change({ version: "" }) }, "Newest") : null,
+    table.version ? h("button.small", { type: "button", onclick: () => change({ version: "" }) }, "Latest") : null,
   );
 }
 
 function versionText({ version, described }) {
   if (!described.version) return "no version yet";
-  return `version ${count(described.version)}${version ? " (not the newest)" : ""}`;
+  return `version ${count(described.version)}${version ? " (not the latest)" : ""}`;
 }
 
 const currentTab = () => location.hash.split("?")[0].split("/")[3] ?? "data";

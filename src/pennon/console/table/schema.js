@@ -1,8 +1,8 @@
-/** The schema: fields with types, what is nested in them, and their metadata. */
+/** The schema: fields with types, nested fields and metadata. */
 
-import { h, settle } from "../dom.js";
+import { h, debounce } from "../dom.js";
 import { count, countOf, fieldType } from "../format.js";
-import { nothing, openDialog } from "../parts/dialogs.js";
+import { emptyState, openDialog } from "../parts/dialogs.js";
 import { factList } from "../parts/lists.js";
 import { copyButtons } from "../parts/snippets.js";
 import { virtualList } from "../parts/virtual.js";
@@ -11,7 +11,7 @@ const ROW = 30;
 
 /** @param {import("./page.js").Table} table */
 export function schemaTab(table) {
-  if (!table.fields.length) return nothing("This table has no columns yet.", "Write to it with a client.");
+  if (!table.fields.length) return emptyState("This table has no columns yet.", "Write to it with a client.");
   const closed = new Set();
   const search = h("input", {
     type: "search",
@@ -19,7 +19,7 @@ export function schemaTab(table) {
     placeholder: "Search columns",
     spellcheck: "false",
   });
-  const told = h("span.muted", { role: "status" });
+  const status = h("span.muted", { role: "status" });
   const list = virtualList({
     height: ROW,
     draw: (row) => drawField(row, closed, show),
@@ -31,18 +31,18 @@ export function schemaTab(table) {
     const shown = wanted ? rows.filter((row) => row.path.toLowerCase().includes(wanted)) : rows;
     list.set(shown);
     list.element.style.height = `${Math.min(shown.length * ROW + 2, 620)}px`;
-    told.textContent = wanted
+    status.textContent = wanted
       ? `${count(shown.length)} of ${countOf(rows.length, "field")}`
       : countOf(table.fields.length, "column");
   }
-  search.addEventListener("input", settle(show, 80));
+  search.addEventListener("input", debounce(show, 80));
   show();
   return [
     h(
       "div.bar",
       {},
       search,
-      told,
+      status,
       h("span.spring"),
       copyButtons(
         () => table.on("describe", { ...table.at, load_detailed_metadata: true }, `${table.open}print(table.schema)`),
@@ -53,14 +53,14 @@ export function schemaTab(table) {
     h("h2", {}, "Table"),
     factList([
       ["Location", table.described.location],
-      ["Versions are managed by", table.described.managed_versioning ? "Pennon" : "the folder itself"],
+      ["Versions managed by", table.described.managed_versioning ? "Pennon" : "storage"],
       ...Object.entries(table.described.properties ?? {}),
       ...Object.entries(table.described.metadata ?? {}),
     ]),
   ];
 }
 
-/** Return fields and what is nested in them, in order. */
+/** Return fields and nested fields in order. */
 export function flatten(fields, above, closed) {
   return fields.flatMap((field) => {
     const names = [...above, field.name];

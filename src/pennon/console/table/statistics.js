@@ -1,4 +1,4 @@
-/** Sizes and counts, and how large the fragments are. */
+/** Statistics of a table and its fragments. */
 
 import { call, listAll } from "../api.js";
 import { h } from "../dom.js";
@@ -22,7 +22,7 @@ export async function statisticsTab(table) {
     ["Deleted rows on storage", count(deleted)],
     ["Indexes", count(stats.num_indices)],
     ["Columns", count(table.fields.length)],
-    ["Rows a fragment, median", count(known.lengths.p50)],
+    ["Median rows per fragment", count(known.lengths.p50)],
   ];
   return [
     h(
@@ -35,18 +35,18 @@ export async function statisticsTab(table) {
     h(
       "div.section-head",
       {},
-      h("h2", {}, "Rows of fragments"),
+      h("h2", {}, "Rows per fragment"),
       h("span.spring"),
       copyButtons(() => list(null), "list fragments"),
     ),
     histogram(
       fragments.map((fragment) => fragment.rows),
-      "Rows of a fragment",
+      "Rows per fragment",
     ),
-    h("h2", {}, "Bytes of fragments"),
+    h("h2", {}, "Bytes per fragment"),
     histogram(
       fragments.map((fragment) => fragment.bytes),
-      "Bytes of a fragment",
+      "Bytes per fragment",
       bytes,
     ),
   ];

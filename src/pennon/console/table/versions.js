@@ -1,11 +1,11 @@
-/** The timeline: versions, tags and branches. */
+/** Versions, tags and branches. */
 
 import { call } from "../api.js";
 import { h } from "../dom.js";
 import { ago, count, moment } from "../format.js";
-import { askFor, nothing, toast } from "../parts/dialogs.js";
+import { openForm, emptyState, toast } from "../parts/dialogs.js";
 import { copyButtons, pythonValue } from "../parts/snippets.js";
-import { showAgain, tableAddress } from "../router.js";
+import { reloadPage, tableAddress } from "../router.js";
 import { branchList, createBranch } from "./branches.js";
 import { versionComparison } from "./comparison.js";
 
@@ -25,7 +25,7 @@ export async function versionsTab(table) {
   const [listed, tagged] = await Promise.all([call(list, table.signal), call(table.on("tags/list"), table.signal)]);
   const tags = Object.entries(tagged.tags ?? {});
   const starts = Object.entries(table.branches).filter(([, known]) => (known.parentBranch ?? "") === table.branch);
-  if (!listed.versions.length) return nothing("There are no versions yet.", "The first write makes one.");
+  if (!listed.versions.length) return emptyState("No versions yet.", "The first write creates one.");
   return [
     versionComparison(table, listed.versions),
     branchList(table),
@@ -57,7 +57,7 @@ function entry(table, version, tags, starts) {
       "div.row",
       {},
       h("b", {}, `Version ${count(version.version)}`),
-      newest ? h("span.chip", {}, "newest") : null,
+      newest ? h("span.chip", {}, "latest") : null,
       here.map(([name, tag]) => tagChip(table, name, tag)),
       starts
         .filter(([, known]) => known.parentVersion === version.version)
@@ -117,11 +117,11 @@ function tagChip(table, name, tag) {
     : h("span.chip.tag", {}, `# ${name}`);
 }
 
-/** Carry out a change, say so, and show the page anew. */
-async function change(request, said) {
+/** Send a request, show a message, and reload the page. */
+async function change(request, message) {
   await call(request);
-  toast(said);
-  showAgain();
+  toast(message);
+  reloadPage();
 }
 
 function createTag(table, version) {
@@ -131,7 +131,7 @@ function createTag(table, version) {
       { tag: values.tag ?? "", version },
       `${table.open}table.tags.create(${pythonValue(values.tag ?? "")}, ${version})`,
     );
-  askFor({
+  openForm({
     title: `Tag version ${version}`,
     verb: "Create tag",
     fields: [{ name: "tag", label: "Name", required: true }],
@@ -148,14 +148,14 @@ function changeTag(table, name, tag) {
       `${table.open}table.tags.update(${pythonValue(name)}, ${values.version})`,
     );
   const remove = table.on("tags/delete", { tag: name }, `${table.open}table.tags.delete(${pythonValue(name)})`);
-  askFor({
+  openForm({
     title: `Tag ${name}`,
     verb: "Move tag",
     fields: [{ name: "version", label: "Version", kind: "number", value: tag.version, required: true }],
     intro: h(
       "p.row",
       {},
-      "The tag keeps its version from being cleaned up.",
+      "The tag protects its version from cleanup.",
       h("span.spring"),
       copyButtons(() => remove, "delete the tag"),
     ),
@@ -172,11 +172,11 @@ function changeTag(table, name, tag) {
 
 function restore(table, version) {
   const request = table.onBranch("restore", { version }, `${table.open}table.restore(${version})`);
-  askFor({
+  openForm({
     title: `Restore version ${version}`,
     verb: "Restore",
     fields: [],
-    intro: h("p", {}, "This makes a new version with the content of this one. Nothing is lost."),
+    intro: h("p", {}, "Creates a new version with the content of this one. No version is lost."),
     copies: () => copyButtons(() => request, "restore"),
     work: () => change(request, `Restored version ${version}.`),
   });

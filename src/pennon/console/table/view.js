@@ -1,21 +1,21 @@
-/** A materialized view: what it is made of, how fresh it is, and refreshing it. */
+/** A materialized view: its definition, freshness and refreshes. */
 
 import { call, events } from "../api.js";
 import { h } from "../dom.js";
 import { count, countOf, moment } from "../format.js";
-import { askFor, toast } from "../parts/dialogs.js";
+import { openForm, toast } from "../parts/dialogs.js";
 import { errorList, SHOWN_ERRORS } from "../parts/errors.js";
 import { factList, scrollingTable } from "../parts/lists.js";
 import { copyButtons, openView, pythonArguments, pythonValue } from "../parts/snippets.js";
-import { address, go, showAgain, tableAddress } from "../router.js";
+import { address, go, reloadPage, tableAddress } from "../router.js";
 import { onView } from "../views.js";
 import { aboutFunction } from "./about.js";
 
 const STATES = {
-  fresh: "It holds all that its sources hold.",
-  stale: "Its sources have changed since.",
-  empty: "It was not filled yet.",
-  failed: "Its last refresh failed; it holds what the one before made.",
+  fresh: "Up to date with its sources.",
+  stale: "Its sources have changed since the last refresh.",
+  empty: "Not refreshed yet.",
+  failed: "The last refresh failed; the view has the rows of the one before.",
 };
 const CHANGES = ["ignore_new", "rebuild", "fail"];
 
@@ -35,15 +35,15 @@ export async function viewTab(table) {
   const facts = [
     ["Kind", `${view.kind}, computed by ${view.engine}`],
     [
-      "Refreshes",
-      view.incremental ? "only what has changed" : `by computing everything anew: ${view.rebuild_reason ?? ""}`,
+      "Refresh mode",
+      view.incremental ? "incremental" : `full: ${view.rebuild_reason ?? ""}`,
     ],
     ["Refreshed", moment(view.refreshed_at_millis)],
     ["Version", count(view.refreshed_version)],
-    ["Refreshes itself", view.auto_refresh ? "when its sources change" : "no"],
+    ["Automatic refresh", view.auto_refresh ? "when its sources change" : "no"],
     ["Schedule", view.schedule ?? "none"],
     ["When a source's schema changes", view.on_schema_change.replace("_", " ")],
-    ["Made", moment(view.created_at_millis)],
+    ["Created", moment(view.created_at_millis)],
     ...["partition_by", "partition_by_indexed_column"]
       .filter((name) => view.function?.[name])
       .map((name) => [`P${name.slice(1).replaceAll("_", " ")}`, view.function[name]]),
@@ -66,8 +66,8 @@ export async function viewTab(table) {
       ),
       " ",
       view.reason ?? STATES[view.state] ?? "",
-      view.active_job ? [" ", h("a", { href: address(["job", view.active_job]) }, "A refresh is under way.")] : null,
-      view.failed_job ? [" ", h("a", { href: address(["job", view.failed_job]) }, "The job that failed")] : null,
+      view.active_job ? [" ", h("a", { href: address(["job", view.active_job]) }, "A refresh is running.")] : null,
+      view.failed_job ? [" ", h("a", { href: address(["job", view.failed_job]) }, "Failed job")] : null,
     ),
     h("h2", {}, "Sources"),
     sources(view),
@@ -77,12 +77,12 @@ export async function viewTab(table) {
       h(
         "section.card.function",
         { "aria-label": `Function ${made.name}` },
-        h("div.section-head", {}, h("h2", {}, made.name), h("span.muted", {}, `makes ${made.columns.join(", ")}`)),
+        h("div.section-head", {}, h("h2", {}, made.name), h("span.muted", {}, `computes ${made.columns.join(", ")}`)),
         aboutFunction(made),
       ),
     ),
     errors.records.length
-      ? errorList({ ...errors, label: "Rows that failed" }, askErrors, view.sources[0].id)
+      ? errorList({ ...errors, label: "Failed rows" }, askErrors, view.sources[0].id)
       : null,
     h("h2", {}, "About the view"),
     factList(facts),
@@ -119,7 +119,7 @@ function sources(view) {
       h("td.wrap", {}, source.columns.join(", ")),
     );
   });
-  return scrollingTable("Sources", ["Table", "Version in the view", "Newest", "Freshness", "Columns read"], rows);
+  return scrollingTable("Sources", ["Table", "Version in the view", "Latest", "Freshness", "Columns read"], rows);
 }
 
 function actions(table) {
@@ -134,17 +134,17 @@ function actions(table) {
 
 function refresh(table) {
   const fields = [
-    { name: "src_version", label: "Version of the source", kind: "number", hint: "The newest, if none is given." },
-    { name: "concurrency", label: "Tasks at a time", kind: "number" },
-    { name: "max_rows_per_fragment", label: "Rows a fragment at most", kind: "number" },
+    { name: "src_version", label: "Source version", kind: "number", hint: "The latest by default." },
+    { name: "concurrency", label: "Concurrent tasks", kind: "number" },
+    { name: "max_rows_per_fragment", label: "Maximum rows per fragment", kind: "number" },
     { name: "priority", label: "Priority", kind: "number" },
     { name: "cluster", label: "Cluster" },
-    { name: "full", label: "Compute everything anew", kind: "flag" },
+    { name: "full", label: "Full refresh", kind: "flag" },
     { name: "cascade", label: "Refresh the views it reads first", kind: "flag" },
   ];
   const request = (values) =>
     onView(table.names, "refresh", values, `${openView(table.names)}view.refresh(${pythonArguments(values)})`);
-  askFor({
+  openForm({
     title: `Refresh ${table.names.at(-1)}`,
     verb: "Refresh",
     fields,
@@ -154,7 +154,7 @@ function refresh(table) {
         label: "Plan",
         work: async (values, say) => {
           const plan = await call({ ...request(values), body: { ...values, dry_run: true } });
-          const told = [
+          const changes = [
             ["to add", plan.rows_to_add],
             ["to update", plan.rows_to_update],
             ["to remove", plan.rows_to_remove],
@@ -165,7 +165,7 @@ function refresh(table) {
             h(
               "p",
               { role: "status" },
-              `${plan.mode === "no_op" ? "nothing to do" : plan.mode}: ${plan.reason} ${told.join(", ")}${plan.before?.length ? `. First: ${plan.before.join(", ")}` : ""}`,
+              `${plan.mode === "no_op" ? "nothing to do" : plan.mode}: ${plan.reason} ${changes.join(", ")}${plan.before?.length ? `. First: ${plan.before.join(", ")}` : ""}`,
             ),
           );
         },
@@ -187,7 +187,7 @@ function alter(table) {
       name: "schedule",
       label: "Schedule",
       value: view.schedule ?? "",
-      hint: "As cron writes it, for example 0 3 * * *; empty for none.",
+      hint: "A cron expression such as 0 3 * * *; empty for none.",
     },
     {
       name: "on_schema_change",
@@ -208,15 +208,15 @@ function alter(table) {
       .join(", ");
     return onView(table.names, "alter", body, `${openView(table.names)}view.alter(${given})`);
   };
-  askFor({
-    title: "Keep it up to date",
+  openForm({
+    title: "Refresh schedule",
     verb: "Save",
     fields,
     copies: (read) => copyButtons(() => request(read()), "alter the view"),
     work: async (values) => {
       await call(request(values));
       toast("Saved.");
-      showAgain();
+      reloadPage();
     },
   });
 }
@@ -225,12 +225,12 @@ function drop(table) {
   const fields = [{ name: "cascade", label: "Drop the views over it, too", kind: "flag" }];
   const request = (values) =>
     onView(table.names, "drop", values, `${openView(table.names)}view.drop(${pythonArguments(values)})`);
-  askFor({
+  openForm({
     title: `Drop ${table.names.at(-1)}`,
     verb: "Drop view",
     danger: true,
     fields,
-    intro: h("p", {}, "Its rows are lost; its sources are not touched."),
+    intro: h("p", {}, "Deletes its rows; its sources do not change."),
     copies: (read) => copyButtons(() => request(read()), "drop the view"),
     work: async (values) => {
       await call(request(values));

@@ -1,1 +1,1 @@
-"""The decorators that users write: ``udf``, ``chunker`` and ``udtf``."""
+"""The decorators for user-defined functions: ``udf``, ``chunker`` and ``udtf``."""

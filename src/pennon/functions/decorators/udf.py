@@ -1,4 +1,4 @@
-"""The decorator that turns a Python function, or a class with state, into one that fills columns."""
+"""The ``@udf`` decorator: turns a Python function or class into a UDF that computes columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from pennon.functions.envelope import COLUMN_KINDS, Envelope, Kind, write_envelope
 from pennon.functions.error_policy import ErrorPolicy
-from pennon.functions.options import Options
+from pennon.functions.options import FunctionOptions, Options
 from pennon.functions.outputs import Output, outputs_of
 from pennon.functions.type_hints import data_type_of
 
@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 NO_HINT = object()
-_LONGEST_SOURCE = 64 * 1024
+_MAX_SOURCE_LENGTH = 64 * 1024
 
 
-class Function(Generic[P, R]):
-    """A function that fills columns. Called, it does what the plain function or class does."""
+class Function(Generic[P, R_co]):
+    """A user-defined function: UDF, chunker or UDTF. Calling it calls the undecorated function or class."""
+
+    # Pickled functions that refer to others hold objects of this class: its attributes and its module are kept.
 
     __name__: str
 
     def __init__(
         self,
-        plain: Callable[P, R],
+        plain: Callable[P, R_co],
         *,
         name: str,
         version: str | None,
@@ -44,7 +47,7 @@ class Function(Generic[P, R]):
         inputs: tuple[str, ...],
         outputs: tuple[Output, ...],
         options: Options,
-        arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {}),
+        arguments: tuple[tuple[object, ...], Mapping[str, object]] = ((), {}),
     ) -> None:
         functools.update_wrapper(self, plain, updated=())
         self.plain = plain
@@ -57,8 +60,8 @@ class Function(Generic[P, R]):
         self._stated_version = version
         self._arguments = arguments
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do what the plain function or class does."""
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the undecorated function or class."""
         return self.plain(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -66,11 +69,11 @@ class Function(Generic[P, R]):
 
     @property
     def version(self) -> str:
-        """The version its author gave the function, or the digest of its pickle."""
+        """The version given in the decorator, else the sha256 of the pickle."""
         return self._stated_version or self._packed().sha256
 
-    def constructed_with(self, *args: P.args, **kwargs: P.kwargs) -> Function[P, R]:
-        """Return the function of a class whose constructor gets these arguments on every worker."""
+    def constructed_with(self, *args: P.args, **kwargs: P.kwargs) -> Function[P, R_co]:
+        """Return a UDF whose class is constructed with these arguments in every worker process."""
         if not self.stateful:
             raise TypeError(f"{self.name} is a function, not a class; it has no constructor.")
         return Function(
@@ -85,7 +88,7 @@ class Function(Generic[P, R]):
         )
 
     def pack(self) -> bytes:
-        """Return the envelope: the bytes that are stored and run elsewhere."""
+        """Return the envelope of the function: the bytes that are sent, stored, and run by workers."""
         packed = self._packed()
         return write_envelope(
             Envelope(
@@ -109,9 +112,10 @@ class Function(Generic[P, R]):
         from pennon.functions.pickles import pack
 
         args, kwargs = self._arguments
-        thing = functools.partial(self.plain, *args, **kwargs) if args or kwargs else self.plain
-        modules = (self.options.manifest or {}).get("py_modules", ())
-        return pack(thing, shipped={Path(module).stem.partition("-")[0] for module in modules})
+        target: Callable[..., R_co] = self.plain
+        if args or kwargs:
+            target = functools.partial(target, *args, **kwargs)
+        return pack(target, bundled={Path(module).stem.partition("-")[0] for module in self.options.py_modules})
 
 
 @overload
@@ -124,19 +128,11 @@ def udf(
     kind: Kind | None = None,
     name: str | None = None,
     version: str | None = None,
-    batch_size: int | None = None,
-    batch_bytes: int | None = None,
-    timeout: float | None = None,
     error_policy: ErrorPolicy | None = None,
-    auto_backfill: bool = False,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-    memory: int | None = None,
-    image: str | None = None,
-    manifest: Mapping[str, Any] | None = None,
+    **options: Unpack[FunctionOptions],
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 def udf(
-    plain: Callable[..., Any] | None = None,
+    plain: Callable[P, R] | None = None,
     /,
     *,
     data_type: pa.DataType | None = None,
@@ -145,136 +141,151 @@ def udf(
     name: str | None = None,
     version: str | None = None,
     error_policy: ErrorPolicy | None = None,
-    **options: Any,
-) -> Any:
-    """Declare a function that fills columns; a class is constructed, and set up, once a worker process.
+    **options: Unpack[FunctionOptions],
+) -> object:
+    """Declare a UDF (user-defined function) that computes the values of a feature column.
+
+    Add the column with ``table.add_columns({"score": my_udf})`` and compute it with ``table.backfill("score")``. A
+    class is a UDF with state, for example a model: each worker process constructs it once, calls its ``setup()`` if it
+    has one, and then calls the object.
 
     Args:
-        plain: The function or class, where the decorator is used without arguments.
-        data_type: The Arrow type of the result, else taken from the return hint. A struct's fields become one output
-            column each, as do those of a NamedTuple, dataclass or TypedDict.
-        input_columns: The columns given as arguments, in order; nested ones by their path, as ``a.b``. By default
-            those that are called like the arguments.
-        kind: ``scalar`` gets the Python values of one row, ``batch`` gets pyarrow arrays, ``record_batch`` one
-            pyarrow RecordBatch. By default the arguments' hints decide.
-        name: Its name, else that of the function.
-        version: Its version, else the digest of its pickle.
-        error_policy: What happens when it fails; by default the job fails.
-        options: ``batch_size`` (rows) and ``batch_bytes`` of a call, ``timeout`` of a call in seconds,
-            ``auto_backfill``, ``num_cpus``, ``num_gpus`` and ``memory`` it needs, ``image``, and ``manifest`` with
-            ``pip`` packages, ``py_modules`` and ``env_vars``.
+        plain: The function or class, when the decorator is used without arguments.
+        data_type: The Arrow type of the result; by default it follows from the return type hint. The fields of a
+            struct, NamedTuple, dataclass or TypedDict become one output column each.
+        input_columns: The columns passed as arguments, in order; nested ones by their path, as ``a.b``. By default the
+            columns with the names of the arguments.
+        kind: ``scalar`` gets the Python values of one row, ``batch`` gets pyarrow arrays, ``record_batch`` gets one
+            pyarrow RecordBatch. By default the type hints of the arguments decide.
+        name: The name of the UDF; by default the name of the function.
+        version: The version of the UDF; by default the sha256 of its pickle. A new version makes computed rows stale.
+        error_policy: What happens when a call fails; by default the job fails.
+        options: ``batch_size`` (rows) and ``batch_bytes`` per call, ``timeout`` of a call in seconds,
+            ``auto_backfill``, the resources ``num_cpus``, ``num_gpus`` and ``memory`` (bytes), ``image``, and a
+            ``manifest`` of the Python environment with ``pip`` packages, ``py_modules`` and ``env_vars``.
     """
 
-    def declare(plain: Callable[..., Any]) -> Function[..., Any]:
-        try:
-            signature = Signature(plain)
-            chosen = signature.kind(kind)
-            return Function(
-                plain,
-                name=name or name_of(plain),
-                version=version,
-                kind=chosen,
-                inputs=signature.inputs(chosen, input_columns),
-                outputs=_outputs(data_type, signature, chosen),
-                options=Options(error_policy=error_policy or ErrorPolicy(), **options),
-            )
-        except TypeError as error:
-            raise TypeError(f"@udf on {name_of(plain)!r}: {error}.") from None
+    def declare(plain: Callable[P, R]) -> Function[P, R]:
+        signature = Signature(plain)
+        chosen = signature.kind(kind)
+        return Function(
+            plain,
+            name=name or name_of(plain),
+            version=version,
+            kind=chosen,
+            inputs=signature.inputs(chosen, input_columns),
+            outputs=_outputs(data_type, signature, chosen),
+            options=Options(error_policy=error_policy or ErrorPolicy(), **options),
+        )
 
-    return declare if plain is None else declare(plain)
+    return decorate("udf", declare, plain)
+
+
+def decorate(
+    decorator: str, declare: Callable[[Callable[P, R]], Function[P, R]], plain: Callable[P, R] | None
+) -> Function[P, R] | Callable[[Callable[P, R]], Function[P, R]]:
+    """Declare a function, or return the decorator that does; a TypeError names the decorator and the function."""
+
+    def named(plain: Callable[P, R]) -> Function[P, R]:
+        try:
+            return declare(plain)
+        except TypeError as error:
+            raise TypeError(f"@{decorator} on {name_of(plain)!r}: {error}.") from None
+
+    return named if plain is None else named(plain)
 
 
 class Signature:
-    """The parameters and hints of what is called for each row or batch."""
+    """The parameters and type hints of what is called for each row or batch."""
 
-    def __init__(self, plain: Callable[..., Any]) -> None:
+    def __init__(self, plain: Callable[..., object]) -> None:
         if not callable(plain):
-            raise TypeError("a function or a class is expected")
+            raise TypeError("expected a function or a class")
         self.called = _call_method(plain) if isinstance(plain, type) else plain
         if inspect.iscoroutinefunction(self.called):
-            raise TypeError("an async function cannot be called here; make it a plain one")
+            raise TypeError("async functions are not supported; use a regular function")
         parameters = list(inspect.signature(self.called).parameters.values())
         self.parameters = parameters[1:] if isinstance(plain, type) else parameters
         if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self.parameters):
-            raise TypeError("values are passed by position, so an argument after '*' needs a default")
+            raise TypeError("arguments are passed by position, so a keyword-only argument needs a default")
 
-    def hint(self, name: str) -> Any:
-        """Return the hint of a parameter, or of what is returned."""
+    def hint(self, name: str) -> object:
+        """Return the type hint of a parameter, or of ``return``; NO_HINT if it has none."""
         return self._hints.get(name, NO_HINT)
 
     @functools.cached_property
-    def _hints(self) -> dict[str, Any]:
+    def _hints(self) -> dict[str, object]:
         try:
-            return typing.get_type_hints(_hinted(self.called), include_extras=True)
+            return typing.get_type_hints(_with_hints(self.called), include_extras=True)
         except NameError as error:
-            raise TypeError(f"a hint cannot be resolved ({error}); pass data_type= and kind=") from None
+            raise TypeError(f"a type hint cannot be resolved ({error}); pass data_type= and kind=") from None
 
     def kind(self, stated: Kind | None) -> Kind:
-        """Return how the function is called: as stated, or as the hints of its arguments say."""
+        """Return how the function is called: as stated, or as the type hints of its arguments say."""
         if stated is not None:
             if stated not in COLUMN_KINDS:
-                raise TypeError(f"kind is one of {', '.join(COLUMN_KINDS)}, not {stated!r}")
+                raise TypeError(f"kind must be one of {', '.join(COLUMN_KINDS)}, not {stated!r}")
             return stated
-        hints = {self._arrow_kind(self.hint(parameter.name)) for parameter in self.parameters}
+        hints = {_kind_of_hint(self.hint(parameter.name)) for parameter in self.parameters}
         if hints <= {"scalar"}:
             return "scalar"
         if len(hints) > 1:
-            raise TypeError("some arguments are Arrow arrays or batches and others are not; make them one kind")
+            raise TypeError("arguments must all be Python values, all be Arrow arrays, or be one RecordBatch")
         return hints.pop()
 
-    @staticmethod
-    def _arrow_kind(hint: Any) -> Kind:
-        module = getattr(hint, "__module__", None)
-        if not isinstance(hint, type) or not isinstance(module, str) or module.partition(".")[0] != "pyarrow":
-            return "scalar"
-        import pyarrow as pa
-
-        if issubclass(hint, pa.RecordBatch):
-            return "record_batch"
-        return "batch" if issubclass(hint, pa.Array) else "scalar"
-
     def inputs(self, kind: Kind, stated: Sequence[str] | None) -> tuple[str, ...]:
-        """Return the columns that are passed: as stated, or called like the arguments."""
+        """Return the input columns: as stated, or those with the names of the arguments."""
         if isinstance(stated, str) or not all(isinstance(path, str) and path for path in stated or ()):
-            raise TypeError("input_columns is a list of column names")
+            raise TypeError("input_columns must be a list of column names")
         positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        endless = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
+        is_variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
         if stated is None:
-            if kind == "record_batch" or endless:
-                raise TypeError("the arguments do not say which columns it reads; pass input_columns=")
+            if kind == "record_batch" or is_variadic:
+                raise TypeError("the arguments do not name the columns it reads; pass input_columns=")
             return tuple(p.name for p in positional)
         passed = 1 if kind == "record_batch" else len(stated)
         needed = sum(p.default is p.empty for p in positional)
-        if passed < needed or (passed > len(positional) and not endless):
+        if passed < needed or (passed > len(positional) and not is_variadic):
             raise TypeError(
-                f"{passed} values would be passed for the arguments ({', '.join(p.name for p in positional)})"
+                f"input_columns passes {passed} values, but its arguments are ({', '.join(p.name for p in positional)})"
             )
         return tuple(stated)
 
 
-def _source_of(plain: Any) -> str | None:
-    """Return the text a function was written as, if it is known and of a length for people to read."""
-    try:
-        source = textwrap.dedent(inspect.getsource(plain)).rstrip()
-    except (OSError, TypeError):
-        return None
-    return source if len(source) <= _LONGEST_SOURCE else None
-
-
-def name_of(plain: Any) -> str:
+def name_of(plain: object) -> str:
     """Return the name of a function or class, of the function of a partial one, or of the class of an object."""
     named = plain.func if isinstance(plain, functools.partial) else plain
     return str(getattr(named, "__name__", type(named).__name__))
 
 
-def _hinted(called: Any) -> Any:
-    """Return what has the hints of a callable, which a partial function and an object have not."""
+def _kind_of_hint(hint: object) -> Kind:
+    # pyarrow is imported only when a hint comes from it.
+    if not isinstance(hint, type) or str(getattr(hint, "__module__", "")).partition(".")[0] != "pyarrow":
+        return "scalar"
+    import pyarrow as pa
+
+    if issubclass(hint, pa.RecordBatch):
+        return "record_batch"
+    return "batch" if issubclass(hint, pa.Array) else "scalar"
+
+
+def _source_of(plain: Any) -> str | None:  # inspect declares more than it takes
+    """Return the source code of a function, if it is available and not too long to show."""
+    try:
+        source = textwrap.dedent(inspect.getsource(plain)).rstrip()
+    except (OSError, TypeError):
+        return None
+    return source if len(source) <= _MAX_SOURCE_LENGTH else None
+
+
+def _with_hints(called: object) -> object:
+    """Return the function that has the type hints of a callable; partials and objects have none themselves."""
     if isinstance(called, functools.partial):
         called = called.func
     return called if inspect.isroutine(called) else type(called).__call__
 
 
-def _call_method(plain: type) -> Callable[..., Any]:
+def _call_method(plain: type) -> Callable[..., object]:
     called = inspect.getattr_static(plain, "__call__", None)
     if not inspect.isfunction(called):
         raise TypeError("a class needs a method __call__(self, ...)")
@@ -283,16 +294,16 @@ def _call_method(plain: type) -> Callable[..., Any]:
 
 def _outputs(data_type: pa.DataType | None, signature: Signature, kind: Kind) -> tuple[Output, ...]:
     if inspect.isgeneratorfunction(signature.called):
-        raise TypeError("it yields values where one is to be returned; @chunker makes several rows of one")
+        raise TypeError("a UDF must return one value per row, not yield several; use @chunker to make several rows")
     if data_type is not None:
         import pyarrow as pa
 
         if not isinstance(data_type, pa.DataType):
-            raise TypeError(f"data_type is an Arrow type, for example pa.float32(), not {data_type!r}")
+            raise TypeError(f"data_type must be an Arrow type, for example pa.float32(), not {data_type!r}")
         return outputs_of(data_type)
     hint = signature.hint("return")
     if hint is NO_HINT:
-        raise TypeError("the type of its result is unknown; hint it, or pass data_type=, for example pa.float32()")
+        raise TypeError("its result type is unknown; add a return type hint, or pass data_type=, such as pa.float32()")
     if kind != "scalar":
-        raise TypeError("the hint of a batch does not say the type of its values; pass data_type=")
+        raise TypeError("the return type hint of a batch UDF does not give the type of its values; pass data_type=")
     return outputs_of(data_type_of(hint))

@@ -1,13 +1,13 @@
-"""Applying a table function in a child process: a partition that kills it, or hangs it, has failed.
+"""Calling a UDTF in a child process: a partition that kills the process, or hangs it, has failed.
 
-The child asks for each batch of a partition, and sends back what it makes of them as soon as it has it.
+The child requests each batch of a partition, and sends each output batch as soon as it has it.
 """
 
 from __future__ import annotations
 
 import json
 import traceback
-from typing import IO, Self
+from typing import IO, Self, TypedDict
 
 import pyarrow as pa
 
@@ -17,24 +17,29 @@ from pennon.functions.failures import RangeFailedError
 from pennon.functions.loader import EnvironmentMismatchError, load
 from pennon.functions.sandbox.child_process import (
     Child,
-    as_report,
     batch_from_bytes,
     batch_to_bytes,
+    encode_report,
+    error_of,
     open_function,
     read_frame,
-    refusal,
     run_child,
     write_frame,
 )
 from pennon.functions.udf_calls import GRACE_SECONDS
 from pennon.functions.udtf_calls import Batches, PartitionFailedError, TableFunction
 
-#: Begins a partition, and ends its batches.
+#: Starts a partition, and ends its input batches.
 _MARK = b""
 
 
+class _Settings(TypedDict):
+    policy: dict[str, object]
+    grace: float
+
+
 class SandboxedTableFunction:
-    """Runs a table function like a TableFunction, in a child process that is started again whenever it dies."""
+    """Runs a UDTF like a TableFunction, in a child process that is restarted when it dies."""
 
     def __init__(
         self,
@@ -44,10 +49,10 @@ class SandboxedTableFunction:
         policy: ErrorPolicy | None = None,
         grace: float = GRACE_SECONDS,
     ) -> None:
-        """Make a table function, given as the bytes of its envelope, ready for batches of a schema."""
+        """Prepare a UDTF, given as an envelope, for batches of a schema."""
         envelope = read_envelope(content)
         self._policy = envelope.error_policy if policy is None else policy
-        settings = {"policy": self._policy.to_json(), "grace": grace}
+        settings: _Settings = {"policy": self._policy.to_json(), "grace": grace}
         schemas = [schema.serialize().to_pybytes() for schema in (inputs, outputs)]
         opening = [json.dumps(settings).encode(), content, *schemas]
         self._child = Child(
@@ -61,7 +66,7 @@ class SandboxedTableFunction:
         self._child.close()
 
     def run(self, _schema: pa.Schema, batches: Batches) -> Batches:
-        """Yield what becomes of batches; raise PartitionFailedError when the function raises, or its process ends."""
+        """Yield the output of a partition; raise PartitionFailedError if the function raises or its process dies."""
         is_over = False
         try:
             self._child.send(_MARK)
@@ -78,20 +83,20 @@ class SandboxedTableFunction:
             raise PartitionFailedError(death.type, death.message) from None
         finally:
             if not is_over:
-                self._child.close()  # it is in the middle of a partition that nobody wants any more
+                self._child.close()  # the rest of its partition is no longer wanted
         if report["outcome"] == "raised":
             rule = None if report["rule"] is None else self._policy.retries[report["rule"]]
             raise PartitionFailedError(report["type"], report["message"], rule)
         if report["outcome"] != "done":
-            raise refusal(report)
+            raise error_of(report)
 
 
-# The child.
+# In the child process.
 
 
 def _serve(requests: IO[bytes], replies: IO[bytes]) -> None:
-    """Load a table function and run it over the partitions that come in."""
-    settings = json.loads(read_frame(requests))
+    """Load a UDTF and run it on the partitions that the parent sends."""
+    settings: _Settings = json.loads(read_frame(requests))
     content = read_frame(requests)
     inputs, outputs = (pa.ipc.read_schema(pa.py_buffer(read_frame(requests))) for _ in range(2))
     policy = ErrorPolicy.from_json(settings["policy"])
@@ -106,26 +111,26 @@ def _serve(requests: IO[bytes], replies: IO[bytes]) -> None:
 def _run(
     function: TableFunction, policy: ErrorPolicy, inputs: pa.Schema, requests: IO[bytes], replies: IO[bytes]
 ) -> bytes:
-    """Run the function over a partition, and return the last report of it."""
+    """Run the function on a partition, and return its final report."""
     try:
-        for batch in function.run(inputs, _asked_for(requests, replies)):
-            write_frame(replies, as_report("made"))
+        for batch in function.run(inputs, _requested(requests, replies)):
+            write_frame(replies, encode_report("made"))
             write_frame(replies, batch_to_bytes(batch))
     except PartitionFailedError as failure:
         rule = None if failure.rule is None else policy.retries.index(failure.rule)
-        return as_report("raised", type=failure.type, message=failure.message, rule=rule)
+        return encode_report("raised", type=failure.type, message=failure.message, rule=rule)
     except EnvironmentMismatchError as error:
-        return as_report("mismatch", message=str(error))
+        return encode_report("mismatch", message=str(error))
     except (EOFError, BrokenPipeError):
         raise
     except Exception:  # noqa: BLE001 - the parent raises it
-        return as_report("broken", message=traceback.format_exc())
-    return as_report("done")
+        return encode_report("broken", message=traceback.format_exc())
+    return encode_report("done")
 
 
-def _asked_for(requests: IO[bytes], replies: IO[bytes]) -> Batches:
+def _requested(requests: IO[bytes], replies: IO[bytes]) -> Batches:
     while True:
-        write_frame(replies, as_report("needs"))
+        write_frame(replies, encode_report("needs"))
         content = read_frame(requests)
         if content == _MARK:
             return

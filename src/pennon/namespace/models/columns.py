@@ -1,57 +1,58 @@
-"""Requests and answers about feature columns that go beyond the specification."""
+"""Requests and responses about feature columns that the specification does not have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from lance_namespace import AlterTableBackfillColumnsRequest
 from lance_namespace.errors import InvalidInputError
-from lance_namespace_urllib3_client.models import Identity
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
+from pennon.namespace.models.requests import BranchRequest
+
 _Positive = Annotated[StrictInt, Field(ge=1)]
-#: How long a job may take: no longer than catalogs can count in milliseconds.
+#: The timeout of a job, at most what catalogs can store in milliseconds.
 Seconds = Annotated[float, Field(gt=0, le=1e12)]
-#: Rows that a table, a file or a checkpoint can have: Lance counts those of a fragment in 32 bits.
-_MOST_ROWS = 2**31 - 1
-#: A checkpoint is due at least once a day.
-_LONGEST_INTERVAL = 86_400
-#: Tasks that run at once: each costs the driver memory, and Spark a thread of its scheduler.
-_MOST_TASKS = 4096
-#: Threads in which one task calls its function.
-_MOST_THREADS = 256
-#: Fields of a backfill or refresh that count something, and the most that each may be; the least is one.
-MOST = {
-    "concurrency": _MOST_TASKS,
-    "intra_applier_concurrency": _MOST_THREADS,
-    "checkpoint_size": _MOST_ROWS,
-    "min_checkpoint_size": _MOST_ROWS,
-    "max_checkpoint_size": _MOST_ROWS,
-    "task_size": _MOST_ROWS,
-    "num_frags": _MOST_ROWS,
-    "commit_granularity": _MOST_ROWS,
-    "max_rows_per_fragment": _MOST_ROWS,
-    "source_task_size": _MOST_ROWS,
+#: Rows of a table, a file or a checkpoint: Lance counts the rows of a fragment in 32 bits.
+_MAX_ROWS = 2**31 - 1
+#: Checkpoints must be written at least once a day.
+_MAX_INTERVAL_SECONDS = 86_400
+#: Concurrent tasks: each costs the driver memory, and Spark a thread of its scheduler.
+_MAX_TASKS = 4096
+#: Threads of one task that call its function.
+_MAX_THREADS = 256
+#: Counts in the requests of backfills and refreshes, and their maximum; the minimum is 1.
+MAX_COUNTS = {
+    "concurrency": _MAX_TASKS,
+    "intra_applier_concurrency": _MAX_THREADS,
+    "checkpoint_size": _MAX_ROWS,
+    "min_checkpoint_size": _MAX_ROWS,
+    "max_checkpoint_size": _MAX_ROWS,
+    "task_size": _MAX_ROWS,
+    "num_frags": _MAX_ROWS,
+    "commit_granularity": _MAX_ROWS,
+    "max_rows_per_fragment": _MAX_ROWS,
+    "source_task_size": _MAX_ROWS,
     "output_limit": 2**63 - 1,
 }
 
 
 def check_counts(request: BaseModel) -> None:
-    """Refuse numbers that are out of bounds, so that no request can have a worker plan without bound."""
-    for name, most in MOST.items():
+    """Refuse counts that are out of range, so that no request makes a worker plan without bound."""
+    for name, maximum in MAX_COUNTS.items():
         value = getattr(request, name, None)
-        if value is not None and not 1 <= value <= most:
-            least = "at least 1" if value < 1 else f"at most {most}"
-            raise InvalidInputError(f"{name} is {value}; it must be {least}.")
+        if value is not None and not 1 <= value <= maximum:
+            bound = "at least 1" if value < 1 else f"at most {maximum}"
+            raise InvalidInputError(f"{name} is {value}; it must be {bound}.")
     seconds = getattr(request, "batch_checkpoint_flush_interval_seconds", None)
-    if seconds is not None and not 0 <= seconds <= _LONGEST_INTERVAL:
+    if seconds is not None and not 0 <= seconds <= _MAX_INTERVAL_SECONDS:
         raise InvalidInputError(
-            f"batch_checkpoint_flush_interval_seconds is {seconds}; it must be from 0 to {_LONGEST_INTERVAL}."
+            f"batch_checkpoint_flush_interval_seconds is {seconds}; it must be from 0 to {_MAX_INTERVAL_SECONDS}."
         )
 
 
 class BackfillRequest(AlterTableBackfillColumnsRequest):
-    """What to fill, and how: the specification's fields, and Pennon's own."""
+    """A backfill of a column, with the fields of the specification and further ones."""
 
     mode: StrictStr | None = None
     cascade: StrictBool = False
@@ -61,7 +62,7 @@ class BackfillRequest(AlterTableBackfillColumnsRequest):
 
 
 class BackfillPlan(BaseModel):
-    """What a backfill would do."""
+    """The plan of a backfill, which a dry run returns."""
 
     column: str
     version: int
@@ -71,29 +72,22 @@ class BackfillPlan(BaseModel):
     bytes: int
     udf_calls: int
     granularity: str
-    #: Columns that would be filled first.
+    #: Columns that would be backfilled first.
     before: list[str]
 
 
-class _ColumnRequest(BaseModel):
-    identity: Identity | None = None
-    context: dict[str, StrictStr] | None = None
-    id: list[str] | None = None
-    branch: StrictStr | None = None
-
-
-class ColumnStateRequest(_ColumnRequest):
-    """Which column to tell about."""
+class ColumnStateRequest(BranchRequest):
+    """A request for the state of a feature column."""
 
     column: StrictStr
 
 
 class ColumnStateResponse(BaseModel):
-    """How many rows of a column are in which state."""
+    """The number of rows of a feature column by state."""
 
     column: str
     version: int
-    #: How exactly staleness is known: of each row, or of fragments as a whole.
+    #: Whether staleness is known for each row, or only for each fragment.
     granularity: str
     rows: int
     computed: int
@@ -105,8 +99,8 @@ class ColumnStateResponse(BaseModel):
     active_job: str | None = None
 
 
-class ColumnErrorsRequest(_ColumnRequest):
-    """Whose errors to return: of a column or of all, of one job or of any."""
+class ColumnErrorsRequest(BranchRequest):
+    """A request for the errors of one column or all, and of one job or all."""
 
     column: StrictStr | None = None
     job_id: StrictStr | None = None
@@ -115,8 +109,8 @@ class ColumnErrorsRequest(_ColumnRequest):
 
 
 class ColumnErrorsResponse(BaseModel):
-    """Rows that a function failed on, and why."""
+    """The rows that functions failed on, each with its error."""
 
-    records: list[dict[str, Any]]
+    records: list[dict[str, object]]
     truncated: bool
     page_token: str | None = None

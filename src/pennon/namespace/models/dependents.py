@@ -1,4 +1,4 @@
-"""Requests that take something away, and say what is to happen to what depends on it."""
+"""Requests that drop or alter something, with a field for what depends on it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from lance_namespace import (
 )
 from pydantic import Field
 
-_CASCADE = Field(None, description="Whether what depends on it goes with it, or is told that it is out of date.")
+_CASCADE = Field(
+    None,
+    description="Whether to also drop dependents, or mark them as stale. By default, they prevent the change.",
+)
 
 
 class DropTable(DropTableRequest):
-    """Drop a table, and on request the views over it."""
+    """Drop a table, optionally with the views that read it."""
 
     cascade: bool | None = _CASCADE
 
 
 class DropColumns(AlterTableDropColumnsRequest):
-    """Drop columns, and on request what is computed from them."""
+    """Drop columns, optionally with the feature columns and views that are computed from them."""
 
     cascade: bool | None = _CASCADE
 
 
 class AlterColumns(AlterTableAlterColumnsRequest):
-    """Alter columns, also those that others are computed from if that is asked for."""
+    """Alter columns, optionally also those that others are computed from."""
 
     cascade: bool | None = _CASCADE
 
 
 class DropNamespace(DropNamespaceRequest):
-    """Drop a namespace, and on request the views over its tables that are elsewhere."""
+    """Drop a namespace, optionally with views in other namespaces that read its tables."""
 
     cascade: bool | None = _CASCADE

@@ -1,46 +1,39 @@
-"""Requests and answers about what a table is made of, beyond the specification."""
+"""Requests and responses about callers, versions, fragments and functions, which the specification does not have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from lance_namespace_urllib3_client.models import Identity
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from pennon.namespace.models.requests import BranchRequest, ObjectRequest, Request
 
 _Version = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
 
-class CallerRequest(BaseModel):
-    """A question about the one who asks."""
-
-    identity: Identity | None = None
-    context: dict[str, StrictStr] | None = None
+class CallerRequest(Request):
+    """A request for a description of the caller."""
 
 
 class CallerGrant(BaseModel):
-    """A role within a namespace and all below it; the root is the empty list."""
+    """A role in a namespace and all below it; the root is the empty list."""
 
     namespace: list[str]
     role: str
 
 
 class DescribeCallerResponse(BaseModel):
-    """Who the server takes the caller for, and what it may do."""
+    """The name of the caller, and its grants."""
 
     name: str
-    #: False while the server has no keys and lets everyone on this machine in.
-    recognised_by_key: bool
+    #: Whether the caller sent a valid key. False if the server has no keys and accepts all local callers.
+    authenticated: bool
     grants: list[CallerGrant]
     server_version: str
 
 
-class _TableRequest(CallerRequest):
-    id: list[str] | None = None
-    branch: StrictStr | None = None
-
-
-class DiffTableVersionsRequest(_TableRequest):
-    """Which two versions to compare."""
+class DiffTableVersionsRequest(BranchRequest):
+    """A request to compare two versions of a branch."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -49,7 +42,7 @@ class DiffTableVersionsRequest(_TableRequest):
 
 
 class DiffTableVersionsResponse(BaseModel):
-    """What one version has that another has not."""
+    """The differences between two versions."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -57,21 +50,21 @@ class DiffTableVersionsResponse(BaseModel):
     to_version: int = Field(alias="to")
     rows_before: int
     rows_after: int
-    #: Whether rows could be told apart; where they could not, why.
+    #: Whether the changed rows are known; if not, the reason says why.
     exact: bool
     reason: str | None = None
     rows_added: int | None = None
     rows_removed: int | None = None
     rows_updated: int | None = None
-    added_columns: list[dict[str, Any]]
-    removed_columns: list[dict[str, Any]]
-    changed_columns: list[dict[str, Any]]
+    added_columns: list[dict[str, object]]
+    removed_columns: list[dict[str, object]]
+    changed_columns: list[dict[str, object]]
     added_indexes: list[str]
     removed_indexes: list[str]
 
 
-class ListTableFragmentsRequest(_TableRequest):
-    """Which table's fragments to list, and at which version."""
+class ListTableFragmentsRequest(BranchRequest):
+    """A request for the fragments of a version of a table."""
 
     version: _Version | None = None
     limit: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -79,7 +72,7 @@ class ListTableFragmentsRequest(_TableRequest):
 
 
 class TableFragment(BaseModel):
-    """A fragment: rows that are stored together."""
+    """A fragment of a table."""
 
     id: int
     rows: int
@@ -89,21 +82,21 @@ class TableFragment(BaseModel):
 
 
 class ListTableFragmentsResponse(BaseModel):
-    """A page of fragments, by their ids."""
+    """A page of fragments, ordered by id."""
 
     version: int
     fragments: list[TableFragment]
     page_token: str | None = None
 
 
-class DescribeColumnFunctionRequest(_TableRequest):
-    """Which column's function to describe."""
+class DescribeColumnFunctionRequest(BranchRequest):
+    """A request for the function of a feature column."""
 
     column: StrictStr
 
 
 class FunctionDescription(BaseModel):
-    """A function, read without loading it: what it is given, what it makes, and the text it was written as."""
+    """A function: its inputs, the columns it computes, its environment and its source code."""
 
     columns: list[str]
     inputs: list[str]
@@ -114,25 +107,23 @@ class FunctionDescription(BaseModel):
     stateful: bool | None = None
     python: str | None = None
     packages: dict[str, str] = Field(default_factory=dict)
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, object] = Field(default_factory=dict)
     source: str | None = None
 
 
 class DescribeColumnFunctionResponse(FunctionDescription):
-    """What fills a column: a function, or an expression."""
+    """The function or expression of a feature column."""
 
     column: str
     expression: str | None = None
     auto_backfill: bool = False
 
 
-class DescribeViewFunctionsRequest(CallerRequest):
-    """Which view's functions to describe."""
-
-    id: list[str] | None = None
+class DescribeViewFunctionsRequest(ObjectRequest):
+    """A request for the functions of a view."""
 
 
 class DescribeViewFunctionsResponse(BaseModel):
-    """The functions that make columns of a view, or its rows; none where the query does all."""
+    """The functions that compute columns or rows of a view; empty if its query calls none."""
 
     functions: list[FunctionDescription]

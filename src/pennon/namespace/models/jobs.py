@@ -1,48 +1,41 @@
-"""Requests and answers of the operations on jobs, which the specification does not have."""
+"""Requests and responses about jobs, which the specification does not have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from lance_namespace_urllib3_client.models import Identity
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
-
-class _Request(BaseModel):
-    """What every request may state: who asks, and in what context."""
-
-    identity: Identity | None = None
-    context: dict[str, StrictStr] | None = None
+from pennon.namespace.models.requests import ObjectRequest, Request
 
 
-class ListJobsRequest(_Request):
-    """Which jobs to list: those of a database, of a table, or in a state."""
+class ListJobsRequest(ObjectRequest):
+    """A request for the jobs of a database, of a table, or in a state. The server adds the database as the id."""
 
-    #: The database that the client works in; the binding puts it here.
-    id: list[str] | None = None
     table: StrictStr | None = None
     state: StrictStr | None = None
     limit: StrictInt | None = None
     page_token: StrictStr | None = None
 
 
-class JobRequest(_Request):
+class JobRequest(Request):
     """A request about one job."""
 
     job_id: StrictStr
 
 
 class RetryJobRequest(JobRequest):
-    """Which job to try again, and whether only the rows that failed in it."""
+    """A request to retry a job, or only the rows that failed in it."""
 
     only_failed: StrictBool = False
 
 
-class QueryJobEventsRequest(_Request):
-    """Whose events to return: of one job, of some, or of all; those that a filter admits."""
+class QueryJobEventsRequest(ObjectRequest):
+    """A request for the events of one job, some jobs or all jobs that match a filter.
 
-    #: The database that the client works in; the binding puts it here.
-    id: list[str] | None = None
+    The server adds the database that the client works in as the id.
+    """
+
     job_id: StrictStr | None = None
     job_ids: list[StrictStr] | None = None
     filter: StrictStr | None = None
@@ -52,7 +45,7 @@ class QueryJobEventsRequest(_Request):
 
 
 class JobFailure(BaseModel):
-    """Why a job failed: when, of what, and whether it is worth another try."""
+    """Why a job failed: in which phase, with which error, and whether a retry may succeed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -63,7 +56,7 @@ class JobFailure(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A job in a list."""
+    """A job in a listing."""
 
     job_id: str
     job_type: str
@@ -86,11 +79,11 @@ class ListJobsResponse(BaseModel):
 
 
 class DescribeJobResponse(BaseModel):
-    """All that is known of a job."""
+    """The description of a job."""
 
     job_id: str
     job_type: str
-    #: As LanceDB's client knows it; ``state`` is finer.
+    #: The state by the name that LanceDB's client reads; ``state`` is more precise.
     job_state: str
     state: str
     table: str
@@ -101,11 +94,11 @@ class DescribeJobResponse(BaseModel):
     creation_ms: int
     started_ms: int | None = None
     finished_ms: int | None = None
-    spec: dict[str, Any]
+    spec: dict[str, object]
     counters: dict[str, float]
-    result: dict[str, Any] | None = None
+    result: dict[str, object] | None = None
     failure: JobFailure | None = None
-    wish: str | None = None
+    stop_request: str | None = None
     waiting_for: str | None = None
     worker: str | None = None
     attempt: int
@@ -113,7 +106,7 @@ class DescribeJobResponse(BaseModel):
 
 
 class CancelJobResponse(BaseModel):
-    """What became of a job that was to be cancelled."""
+    """The effect of a request to cancel a job."""
 
     job_id: str
     status: str
@@ -121,21 +114,21 @@ class CancelJobResponse(BaseModel):
 
 
 class PauseJobResponse(CancelJobResponse):
-    """What became of a job that was to be paused; LanceDB's client reads the two flags."""
+    """The effect of a request to pause a job; LanceDB's client reads the two flags."""
 
     paused: bool
     committing: bool
 
 
 class ResumeJobResponse(CancelJobResponse):
-    """What became of a job that was to be resumed; LanceDB's client reads the two flags."""
+    """The effect of a request to resume a job; LanceDB's client reads the two flags."""
 
     resumed: bool
     still_pausing: bool
 
 
 class RetryJobResponse(BaseModel):
-    """The job that tries again what another did not get done."""
+    """The new job that retries another one."""
 
     job_id: str
     retry_of: str

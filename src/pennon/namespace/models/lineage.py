@@ -1,46 +1,46 @@
-"""Requests and answers about what is computed from what."""
+"""Requests and responses about lineage."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from lance_namespace_urllib3_client.models import Identity
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
+from pennon.namespace.models.requests import ObjectRequest
 
-class DescribeLineageRequest(BaseModel):
-    """From which table to look, in which direction, and how far."""
 
-    identity: Identity | None = None
-    context: dict[str, StrictStr] | None = None
-    id: list[str] | None = None
+class DescribeLineageRequest(ObjectRequest):
+    """A request for the lineage of a table in one direction or both, up to a distance."""
+
     direction: StrictStr | None = Field(None, description="both, upstream or downstream.")
-    depth: Annotated[StrictInt, Field(ge=1, le=20)] = Field(5, description="How many tables away to look.")
+    depth: Annotated[StrictInt, Field(ge=1, le=20)] = Field(
+        5, description="The maximum distance from the table, in tables."
+    )
 
 
 class LineageNode(BaseModel):
     """A table, a view, or a column of one."""
 
-    #: Within this answer: a column's is that of its table, a colon and its name.
+    #: Unique in the response. The id of a column is the id of its table, a colon and its name.
     id: str
     #: table, view, column or feature_column.
     kind: str
     name: str
-    #: Of a column, the id of its table's node.
+    #: For a column, the id of its table's node.
     table: str | None = None
-    #: How many tables away it is: below zero upstream, above zero downstream.
+    #: The distance in tables: negative upstream, positive downstream.
     depth: int = 0
 
 
 class LineageEdge(BaseModel):
-    """Something that something else is computed from; both are ids of nodes."""
+    """An edge from a node to one that is computed from it; both are ids."""
 
     source: str
     target: str
 
 
 class DescribeLineageResponse(BaseModel):
-    """What a table is computed from, and what is computed from it."""
+    """The graph around a table."""
 
     nodes: list[LineageNode]
     edges: list[LineageEdge]

@@ -1,42 +1,41 @@
-"""Requests and answers about materialized views: the specification's, LanceDB's client's, and Pennon's own."""
+"""Requests and responses about materialized views, with fields of the specification, LanceDB's client and Pennon."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from lance_namespace import RefreshMaterializedViewRequest
-from lance_namespace_urllib3_client.models import Identity, MaterializedViewUdtfEntry
+from lance_namespace_urllib3_client.models import MaterializedViewUdtfEntry
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from pennon.namespace.models.columns import Seconds
+from pennon.namespace.models.requests import ObjectRequest
 
 _KINDS = ("query", "udtf", "chunker")
-#: Of a request for a view, by the specification.
+#: Fields that the specification requires of a request to create a view.
 _REQUIRED = ("kind", "source_query", "output_schema")
 
 
-class _ViewRequest(BaseModel):
-    identity: Identity | None = None
-    context: dict[str, StrictStr] | None = None
-    id: list[str] | None = None
-
-
-class CreateViewRequest(_ViewRequest):
-    """A view to make: by the specification's fields, by LanceDB's client's ``query``, and by Pennon's own fields."""
+class CreateViewRequest(ObjectRequest):
+    """A request to create a view, with the specification's ``source_query`` or the ``query`` of LanceDB's client."""
 
     kind: StrictStr = "query"
-    source_query: StrictStr | None = Field(default=None, description="JSON of Pennon's or geneva's, or Spark's SQL.")
-    query: StrictStr | None = Field(default=None, description="A SELECT, as LanceDB's client sends it instead.")
+    source_query: StrictStr | None = Field(
+        default=None, description="A query as JSON of Pennon or geneva, or as Spark SQL."
+    )
+    query: StrictStr | None = Field(
+        default=None, description="A SELECT, which LanceDB's client sends instead of source_query."
+    )
     output_schema: StrictStr | None = Field(
         default=None, description="Base64 of an Arrow schema; null derives it from the query."
     )
     udtf_spec: MaterializedViewUdtfEntry | None = None
     with_no_data: StrictBool | None = True
     auto_refresh: StrictBool | None = False
-    schedule: StrictStr | None = Field(default=None, description="When the view is refreshed, as cron writes it.")
+    schedule: StrictStr | None = Field(default=None, description="When to refresh the view, as a cron expression.")
     on_schema_change: StrictStr | None = Field(default=None, description="fail, rebuild or ignore_new.")
-    branch: StrictStr | None = Field(default=None, description="main, if given: a view reads no other branch.")
+    branch: StrictStr | None = Field(default=None, description="Must be main: a view reads no other branch.")
 
     @field_validator("branch")
     @classmethod
@@ -47,7 +46,7 @@ class CreateViewRequest(_ViewRequest):
 
     @model_validator(mode="after")
     def _require_fields(self) -> Self:
-        """Require what the specification requires, unless the request is one of LanceDB's client."""
+        """Require the fields of the specification, unless the request comes from LanceDB's client."""
         missing = [name for name in _REQUIRED if name not in self.model_fields_set] if self.query is None else []
         if missing:
             hint = "; send null to have it derived from the query" if missing == ["output_schema"] else ""
@@ -56,8 +55,8 @@ class CreateViewRequest(_ViewRequest):
 
     @field_validator("source_query", mode="before")
     @classmethod
-    def _write_out(cls, value: Any) -> Any:
-        """Take JSON as it is, too: the specification has it as text."""
+    def _to_text(cls, value: object) -> object:
+        """Accept a JSON object, too; the specification has it as text."""
         return json.dumps(value) if isinstance(value, dict) else value
 
     @field_validator("kind")
@@ -69,7 +68,7 @@ class CreateViewRequest(_ViewRequest):
 
 
 class RefreshViewRequest(RefreshMaterializedViewRequest):
-    """What to refresh and how: the specification's fields, LanceDB's client's, and Pennon's own."""
+    """A request to refresh a view, with the fields of the specification and further ones."""
 
     source_version: StrictInt | None = None
     full: StrictBool = False
@@ -80,15 +79,15 @@ class RefreshViewRequest(RefreshMaterializedViewRequest):
 
 
 class RefreshPlan(BaseModel):
-    """What a refresh would do."""
+    """The plan of a refresh, which a dry run returns."""
 
     mode: str
     reason: str
-    #: Rows of the source that came, changed and went; none where only computing the view would tell.
+    #: Rows of the source that were added, changed and removed; null if only the refresh itself can count them.
     rows_to_add: int | None = None
     rows_to_update: int | None = None
     rows_to_remove: int | None = None
-    #: How often functions would be given a row.
+    #: The number of rows that functions would be called with.
     udf_calls: int | None = None
     source_version: int
     source_versions: dict[str, int]
@@ -96,12 +95,12 @@ class RefreshPlan(BaseModel):
     before: list[str] = []
 
 
-class DescribeViewRequest(_ViewRequest):
-    """Which view to tell about."""
+class DescribeViewRequest(ObjectRequest):
+    """A request for the description of a view."""
 
 
 class ViewSource(BaseModel):
-    """A table that a view reads: which columns, at which version, and how far it has come since."""
+    """A table that a view reads: the columns, the version that the view has, and the newest version."""
 
     table: str
     id: list[str]
@@ -112,14 +111,14 @@ class ViewSource(BaseModel):
 
 
 class DescribeViewResponse(BaseModel):
-    """What a view is, and how fresh."""
+    """The description of a view: its query, sources, state and settings."""
 
     id: list[str]
     name: str
     namespace: list[str]
     kind: str
     engine: str
-    #: For LanceDB's client: how the next two are to be read, the query as SQL, and the table it reads first.
+    #: LanceDB's client reads these three: the format of the next two, the query as SQL, and the first source.
     format: int = 1
     query: str
     source_table: str
@@ -129,7 +128,7 @@ class DescribeViewResponse(BaseModel):
     reason: str | None = None
     version: int
     sources: list[ViewSource]
-    function: dict[str, Any] | None = None
+    function: dict[str, object] | None = None
     auto_refresh: bool
     schedule: str | None = None
     on_schema_change: str
@@ -140,24 +139,24 @@ class DescribeViewResponse(BaseModel):
     failed_job: str | None = None
 
 
-class ListViewsRequest(_ViewRequest):
-    """Whose views to list."""
+class ListViewsRequest(ObjectRequest):
+    """A request for the views of a namespace."""
 
     page_token: StrictStr | None = None
     limit: StrictInt | None = None
 
 
 class ListViewsResponse(BaseModel):
-    """The names of views, as LanceDB's client reads them."""
+    """A page of names of views, as LanceDB's client reads them."""
 
     views: list[str]
     page_token: str | None = None
 
 
-class DropViewRequest(_ViewRequest):
-    """Which view to drop."""
+class DropViewRequest(ObjectRequest):
+    """A request to drop a view."""
 
-    cascade: StrictBool | None = Field(default=None, description="Whether the views over it are dropped, too.")
+    cascade: StrictBool | None = Field(default=None, description="Whether to also drop the views that read it.")
 
 
 class DropViewResponse(BaseModel):
@@ -166,16 +165,18 @@ class DropViewResponse(BaseModel):
     transaction_id: str | None = None
 
 
-class AlterViewRequest(_ViewRequest):
-    """How a view is to be kept up to date from now on; what is left out stays."""
+class AlterViewRequest(ObjectRequest):
+    """A request to change when a view is refreshed; fields that are left out stay as they are."""
 
     auto_refresh: StrictBool | None = None
-    schedule: StrictStr | None = Field(default=None, description="As cron writes it; the empty text ends it.")
+    schedule: StrictStr | None = Field(
+        default=None, description="A cron expression; the empty string removes the schedule."
+    )
     on_schema_change: StrictStr | None = None
 
 
 class AlterViewResponse(BaseModel):
-    """How a view is kept up to date now."""
+    """The settings of a view after the change."""
 
     transaction_id: str
     auto_refresh: bool

@@ -1,68 +1,62 @@
-"""One plan of a backfill on its way: what is computed, kept and committed of it."""
+"""The run of one plan of a backfill: what it computes, where it keeps checkpoints, and how much is committed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pennon.columns.plan import Plan, Unit
+from pennon.columns.plan import ColumnPlan, WorkUnit
 from pennon.functions.envelope import read_envelope
 from pennon.functions.error_policy import ErrorPolicy
-from pennon.pipeline.cluster.resources import Needs
+from pennon.pipeline.cluster.resources import TaskResources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pennon.columns.feature_columns import FeatureColumn
     from pennon.pipeline.backfill.checkpoints import Checkpoints
-    from pennon.pipeline.backfill.commits import FillCommitter
-    from pennon.pipeline.backfill.task import FillTask
-
-
-class JobFailedError(Exception):
-    """A job cannot go on, and why."""
-
-    def __init__(self, phase: str, kind: str, message: str, *, retryable: bool = False) -> None:
-        super().__init__(message)
-        self.failure = {"phase": phase, "type": kind, "message": message, "retryable": retryable}
+    from pennon.pipeline.backfill.commits import BackfillCommitter
+    from pennon.pipeline.backfill.task import BackfillTask
+    from pennon.pipeline.run_signals import RunSignals
 
 
 @dataclass
-class Round:
-    """One plan on its way."""
+class PlanRun:
+    """A plan, and how far it is carried out."""
 
     column: FeatureColumn
-    plan: Plan
+    plan: ColumnPlan
     checkpoints: Checkpoints
-    #: Reads what is known of all feature columns: only when there is something to compute.
-    open_committer: Callable[[], FillCommitter]
-    task: FillTask
+    #: Reads the state of all feature columns, so it is called only when there is something to compute.
+    open_committer: Callable[[], BackfillCommitter]
+    task: BackfillTask
+    signals: RunSignals
     committed: int = 0
     commits: int = 0
 
-    def is_all(self, newest: int) -> bool:
-        """Tell whether every fragment of the plan was committed, and nobody else had a part in the newest version."""
+    def is_complete(self, newest: int) -> bool:
+        """Return whether every fragment is committed, and the newest version holds no commit of another writer."""
         return self.committed == len(self.plan.units) and newest == self.plan.version + self.commits
 
     @property
     def error_policy(self) -> ErrorPolicy:
-        """What the function's author said about errors."""
+        """The error policy that the function declares."""
         function = self.task.work.function
         return ErrorPolicy() if function is None else read_envelope(function).error_policy
 
     @property
-    def needs(self) -> Needs:
-        """What the function's author said about its tasks."""
+    def resources(self) -> TaskResources:
+        """The resources that the function declares for each task."""
         function = self.task.work.function
-        return Needs() if function is None else Needs.of([read_envelope(function).options])
+        return TaskResources() if function is None else TaskResources.of([read_envelope(function).options])
 
 
-def group_units(units: tuple[Unit, ...], count: int, most_rows: int | None) -> tuple[tuple[Unit, ...], ...]:
-    """Share fragments out among tasks, so that each has about as much to do; none has more rows than allowed.
+def group_units(units: tuple[WorkUnit, ...], count: int, most_rows: int | None) -> tuple[tuple[WorkUnit, ...], ...]:
+    """Divide fragments among tasks of about equal size; with ``most_rows``, no task has more rows.
 
-    Only a fragment alone may have more: it is not divided.
+    Fragments are not divided, so a single one may have more.
     """
-    groups: list[list[Unit]] = [[] for _ in range(min(count, len(units)))]
+    groups: list[list[WorkUnit]] = [[] for _ in range(min(count, len(units)))]
     loads = [0] * len(groups)
     for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
         lightest = loads.index(min(loads))

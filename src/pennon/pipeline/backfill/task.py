@@ -7,100 +7,99 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
-from pennon.columns.plan import Unit
+from pennon.columns.plan import WorkUnit
 from pennon.columns.row_spans import as_spans
-from pennon.pipeline.backfill.fragment import Fragment, Meter, Pace, Sizes, Target, forget_peak, positions
+from pennon.pipeline.backfill.fragment import FragmentBackfill, input_positions
+from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
+from pennon.pipeline.column_work import SAMPLE_ROWS, ColumnWork
+from pennon.pipeline.run_signals import RunSignals, run_task
+from pennon.pipeline.task_metrics import reset_peak_memory
 from pennon.tables.blobs import scan_with_blobs
 from pennon.tables.snapshots import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from lance import LanceDataset
+    from lance.fragment import LanceFragment
 
-    from pennon.pipeline.backfill.checkpoints import Checkpoints
-    from pennon.pipeline.backfill.fragment import Compute, Errors
-
-#: Functions are tried on so many rows before they are let loose on all.
-SAMPLE_ROWS = 3
-
-
-@dataclass(frozen=True)
-class Work:
-    """How the rows of a column are computed: by a function's bytes, or by an expression."""
-
-    inputs: tuple[str, ...]
-    targets: tuple[Target, ...]
-    function: bytes | None = None
-    expression: str | None = None
+    from pennon.pipeline.backfill.checkpoints import Checkpoints, Receipt
+    from pennon.pipeline.computation import Errors
+    from pennon.pipeline.task_records import TaskAnswer
+    from pennon.storage.file_io import FileIO
 
 
 @dataclass(frozen=True)
-class FillTask:
-    """Fills groups of fragments, one group a task."""
+class BackfillTask:
+    """Fills groups of fragments; each Spark task has one group."""
 
     source: Snapshot
-    work: Work
-    sizes: Sizes
+    work: ColumnWork
+    limits: BatchLimits
     checkpoint_path: str
-    groups: tuple[tuple[Unit, ...], ...] = field(repr=False)
-    #: Tells this run of the tasks from others, so that it can be stopped.
+    groups: tuple[tuple[WorkUnit, ...], ...] = field(repr=False)
+    #: Names the signals of this run of tasks.
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def __call__(self, number: int) -> dict[str, Any]:
-        """Fill the fragments of one group; a failure of the function is told, not raised: Spark would try it again."""
+    def __call__(self, number: int) -> TaskAnswer[None]:
+        """Fill the fragments of one group."""
         from pennon.pipeline.backfill.checkpoints import Checkpoints
-        from pennon.pipeline.computation import failure_of
         from pennon.storage.root import open_file_io
 
-        checkpoints = Checkpoints(open_file_io(self.source.location, self.source.options), self.checkpoint_path)
-        try:
-            self._fill(number, checkpoints)
-        except Exception as error:
-            failure = failure_of(error)
-            if failure is None:
-                raise
-            checkpoints.file_failure(number, failure)
-        return {}
+        files = open_file_io(self.source.location, self.source.options)
+        signals, checkpoints = self.signals(files), Checkpoints(files, self.checkpoint_path)
+        return run_task(signals, number, lambda: self._fill(self.groups[number], checkpoints, signals))
 
-    def try_out(self) -> None:
-        """Load the function and try it on the first rows."""
-        from pennon.pipeline.computation import computing
+    def signals(self, files: FileIO) -> RunSignals:
+        """Return the signals of this run, given the table's folder."""
+        from pennon.pipeline.backfill.checkpoints import signals_path
+
+        return RunSignals(files, signals_path(self.checkpoint_path), self.run)
+
+    def dry_run(self) -> None:
+        """Load the function, and call it for the first rows."""
+        from pennon.pipeline.computation import open_compute
 
         dataset = self.source.open()
-        with computing(self.work, dataset.schema) as compute:
+        with open_compute(self.work, dataset.schema) as compute:
             compute(_sample(dataset, self.groups[0][0], list(self.work.inputs)))
 
-    def _fill(self, number: int, checkpoints: Checkpoints) -> None:
-        """Fill fragments one after the other; those whose receipt is there already are done."""
-        from pennon.pipeline.computation import computing
+    def _fill(self, units: tuple[WorkUnit, ...], checkpoints: Checkpoints, signals: RunSignals) -> None:
+        """Fill fragments, except for those that have a receipt already."""
+        from pennon.pipeline.computation import open_compute
 
-        forget_peak()
+        reset_peak_memory()
         dataset = self.source.open()
-        pace = Pace(self.sizes, *self._call_rows())
-        with computing(self.work, dataset.schema) as compute:
-
-            def compute_on(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
-                # Spark ends a cancelled task seconds later, and what it computes until then is computed twice.
-                if checkpoints.is_stopped(self.run):
-                    raise RuntimeError("The run was stopped.")
-                return compute(batch)
-
-            for unit in self.groups[number]:
-                if not is_receipt_for(checkpoints.receipt(unit.input_signature), unit):
-                    fragment = self._fragment(dataset, unit, checkpoints, compute_on, pace)
-                    fragment.fill(self.source.home, self.source.options or None)
-
-    def _fragment(self, dataset: Any, unit: Unit, checkpoints: Any, compute: Compute, pace: Pace) -> Fragment:
         work = self.work
         inputs = work.expression if work.expression is not None else list(work.inputs)
-        return Fragment(dataset, unit, inputs, list(work.targets), self.sizes, checkpoints, compute, pace, Meter())
+        batch_sizer = BatchSizer(self.limits, *self._call_rows())
+        with open_compute(work, dataset.schema) as compute:
+
+            def compute_if_open(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Errors]:
+                # Spark ends a cancelled task seconds later, and what it computes until then is computed twice.
+                signals.check()
+                return compute(batch)
+
+            for unit in units:
+                if not is_receipt_for(checkpoints.receipt(unit.input_signature), unit):
+                    fragment = FragmentBackfill(
+                        dataset,
+                        unit,
+                        inputs,
+                        list(work.targets),
+                        self.limits,
+                        checkpoints,
+                        compute_if_open,
+                        batch_sizer,
+                    )
+                    fragment.fill(self.source.home, self.source.options or None)
 
     def _call_rows(self) -> tuple[int, int]:
-        """Return how many rows a call takes, at least and at most: as many as its author says, if a checkpoint can."""
+        """Return the least and the most rows of a call: the function's ``batch_size``, if a checkpoint can hold it."""
         from pennon.functions.envelope import read_envelope
 
-        most = min(self.sizes.batch_rows, self.sizes.most_checkpoint_rows)
+        most = min(self.limits.batch_rows, self.limits.most_checkpoint_rows)
         if self.work.function is None:
             return 1, most
         envelope = read_envelope(self.work.function)
@@ -108,20 +107,25 @@ class FillTask:
         return most if envelope.options.batch_size and envelope.kind != "scalar" else 1, most
 
 
-def is_receipt_for(receipt: dict[str, Any] | None, unit: Unit) -> bool:
-    """Tell whether a receipt says that this very work is done."""
+def is_receipt_for(receipt: Receipt | None, unit: WorkUnit) -> bool:
+    """Return whether a receipt says that the work of this unit is done."""
     if receipt is None or receipt["signature"] != unit.signature:
         return False
     return as_spans(receipt["todo"]) == unit.todo
 
 
-def _sample(dataset: Any, unit: Unit, inputs: list[str]) -> Any:
+def _sample(dataset: LanceDataset, unit: WorkUnit, inputs: list[str]) -> pa.RecordBatch:
     start = unit.todo[0][0]
     stop = min(unit.todo[0][1], start + SAMPLE_ROWS)
-    fragment = dataset.get_fragment(unit.fragment_id)
-    options: dict[str, Any] = {"include_deleted_rows": True, "with_row_id": True} if unit.has_deletions else {}
-    columns = list(dict.fromkeys(inputs))
-    options |= {"offset": start, "limit": stop - start}
-    scanner = scan_with_blobs(dataset, columns, fragments=[fragment], **options)
-    table = scanner.to_table().select(positions(inputs)).combine_chunks()
+    scanner = scan_with_blobs(
+        dataset,
+        list(dict.fromkeys(inputs)),
+        fragments=[cast("LanceFragment", dataset.get_fragment(unit.fragment_id))],
+        offset=start,
+        limit=stop - start,
+        # Deleted rows keep their offsets only if they are read along.
+        include_deleted_rows=unit.has_deletions,
+        with_row_id=unit.has_deletions,
+    )
+    table = scanner.to_table().select(input_positions(inputs)).combine_chunks()
     return table.to_batches()[0]

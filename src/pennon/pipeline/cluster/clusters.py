@@ -1,4 +1,4 @@
-"""The Sparks that jobs can run on, as the settings name them."""
+"""The Spark clusters that jobs can run on, by their names in the settings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 
 from pennon.core.settings import Settings
 
-#: The cluster of jobs that name none.
+#: The cluster of jobs that do not name one.
 DEFAULT = "default"
 _IMAGE = "spark.kubernetes.executor.container.image"
 
 
 class UnknownClusterError(LookupError):
-    """The settings have no cluster of that name; the message names those they have."""
+    """The settings have no cluster of that name."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Spark: the address of its master or of its Connect server, and its configuration."""
+    """A Spark cluster: the address of its master or of its Connect server, and its configuration."""
 
     name: str
     address: str
@@ -25,28 +25,28 @@ class Cluster:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is reached through Spark Connect."""
+        """Whether workers reach it through Spark Connect."""
         return self.address.startswith("sc://")
 
     @property
     def is_local(self) -> bool:
-        """Whether its tasks run on this machine, with this very Python."""
+        """Whether its tasks run on this machine, with the worker's Python."""
         return self.address.startswith("local")
 
     @property
     def has_containers(self) -> bool:
-        """Whether its executors are containers, of an image that its driver chooses."""
+        """Whether its executors are containers, whose image the driver chooses."""
         return self.address.startswith("k8s://")
 
     def with_image(self, image: str | None) -> Cluster:
-        """Return it with executors of an image; where they are no containers, as it is."""
+        """Return the cluster with executors of this image; unchanged if executors are not containers."""
         if not image or not self.has_containers:
             return self
         return replace(self, name=f"{self.name} with {image}", conf=self.conf | {_IMAGE: image})
 
 
 def find_cluster(settings: Settings, name: str | None = None, image: str | None = None) -> Cluster:
-    """Return the cluster of that name, by default the one of ``spark_master``, with executors of an image."""
+    """Return the cluster of that name, by default that of ``spark_master``, with executors of an image."""
     wanted = name or DEFAULT
     if wanted in settings.clusters:
         chosen = settings.clusters[wanted]
@@ -54,4 +54,4 @@ def find_cluster(settings: Settings, name: str | None = None, image: str | None 
     if wanted == DEFAULT:
         return Cluster(DEFAULT, settings.spark_master, settings.spark_conf).with_image(image)
     known = ", ".join(sorted({DEFAULT, *settings.clusters}))
-    raise UnknownClusterError(f"There is no cluster {wanted!r} in the settings; there are: {known}.")
+    raise UnknownClusterError(f"The settings have no cluster {wanted!r}; configured clusters: {known}.")

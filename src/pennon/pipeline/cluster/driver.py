@@ -1,4 +1,4 @@
-"""What the drivers of all jobs do with Spark: open a session, choose an environment, and wait for tasks."""
+"""What the drivers of all jobs do with Spark: borrow a session, prepare an environment, and wait for tasks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pennon.pipeline.cluster.clusters import find_cluster
 from pennon.pipeline.cluster.tasks import TaskError
-from pennon.pipeline.environments.cache import Shelf
-from pennon.pipeline.environments.deployment import shipped
-from pennon.pipeline.environments.environment import Environment, Shipped
+from pennon.pipeline.environments.cache import EnvironmentCache
+from pennon.pipeline.environments.deployment import deployed
+from pennon.pipeline.environments.environment import DeployedEnvironment, Environment
 
 if TYPE_CHECKING:
     from pennon.core.identifiers import Identifier
@@ -25,21 +25,27 @@ if TYPE_CHECKING:
     from pennon.pipeline.worker.lease import Lease
     from pennon.pipeline.worker.worker_services import WorkerServices
 
-_POLL_SECONDS = 0.02
-_LONGEST_POLL = 0.5
+# None of these was measured.
+#: Tasks are polled often at first, so that short jobs end soon, and less often later.
+_FIRST_POLL_SECONDS = 0.02
+_LONGEST_POLL_SECONDS = 0.5
+_POLL_GROWTH = 1.5
 _TASKS_PER_CORE = 2
-_TASKS_OF_CONNECT = 8
-#: A job that waits for a cluster says so after this time.
-_PATIENCE_SECONDS = 5.0
+#: The number of tasks on a Connect server, which does not say how many cores it has.
+_CONNECT_TASKS = 8
+#: A job that waits for a cluster adds a "waiting" event after this time.
+_WAITING_SECONDS = 5.0
 
 
 @contextmanager
-def lend(services: WorkerServices, lease: Lease, name: str | None, image: str | None) -> Iterator[Session]:
-    """Lend a job the session of a cluster, and tell where its pages are; or that the cluster is slow to answer."""
+def borrow_session(services: WorkerServices, lease: Lease, name: str | None, image: str | None) -> Iterator[Session]:
+    """Yield the session of a cluster to a job, and add an event with Spark's UI, or one if the cluster is slow."""
     if image and not find_cluster(services.settings, name).has_containers:
-        lease.note("image_unused", {"image": image, "reason": "only on Kubernetes are executors of an image"})
-    patience = min(_PATIENCE_SECONDS, services.settings.cluster_seconds / 2)
-    waiting = threading.Timer(patience, lease.note, ("waiting", {"cluster": name, "reason": "it does not answer yet"}))
+        lease.add_event("image_unused", {"image": image, "reason": "only executors on Kubernetes have an image"})
+    delay = min(_WAITING_SECONDS, services.settings.spark_start_timeout_seconds / 2)
+    waiting = threading.Timer(
+        delay, lease.add_event, ("waiting", {"cluster": name, "reason": "it does not answer yet"})
+    )
     waiting.daemon = True
     waiting.start()
     try:
@@ -47,10 +53,10 @@ def lend(services: WorkerServices, lease: Lease, name: str | None, image: str | 
             waiting.cancel()
             try:
                 if session.ui is not None:
-                    lease.note("session", {"spark_ui": session.ui})
+                    lease.add_event("session", {"spark_ui": session.ui})
                 yield session
             except Exception as error:
-                loss = session.find_loss() if _is_severed(error) else None
+                loss = session.find_loss() if _is_connection_error(error) else None
                 if loss is None:
                     raise
                 raise loss from error
@@ -58,55 +64,55 @@ def lend(services: WorkerServices, lease: Lease, name: str | None, image: str | 
         waiting.cancel()
 
 
-def _is_severed(error: Exception) -> bool:
-    """Tell whether an error is of a connection, as PySpark has one to Java."""
+def _is_connection_error(error: Exception) -> bool:
+    """Return whether an error may mean that PySpark lost its connection to Java."""
     kind = error.kind if isinstance(error, TaskError) else type(error).__name__
     return kind.startswith(("Py4J", "Connection", "BrokenPipe"))
 
 
 @contextmanager
-def prepared(
+def prepare_environment(
     session: Session, manifest: str | None, settings: Settings, lease: Lease
-) -> Iterator[tuple[Session, Shipped]]:
-    """Lend the session in which tasks find what a manifest asks for, and where it is.
+) -> Iterator[tuple[Session, DeployedEnvironment]]:
+    """Build and deploy the environment of a manifest; yield the session to run tasks in, and the environment.
 
-    Its Python workers serve no other namespace and no other principal.
+    The Python workers of these tasks serve no other namespace and no other principal.
     """
     environment = Environment.parse(manifest or "{}", configured_indexes=settings.package_indexes)
-    shelf = Shelf(settings.environments, settings.environment_bytes)
+    cache = EnvironmentCache(settings.environments, settings.environment_cache_bytes)
     tenant = tenant_of(lease.job.home, lease.job.submitted_by)
-    with shipped(session, environment, shelf, lease.check, tenant) as found:
+    with deployed(session, environment, cache, lease.check, tenant) as found:
         yield found
 
 
 def tenant_of(namespace: Identifier, principal: str) -> str:
-    """Return what tells the Python workers of a namespace's jobs and a principal from those of others."""
+    """Return the name of the tenant that Python workers belong to: a namespace and a principal."""
     return hashlib.sha256(json.dumps([namespace, principal]).encode()).hexdigest()[:32]
 
 
-def task_count(session: Session, asked: int | None) -> int:
-    """Return how many tasks work is divided into."""
-    if asked:
-        return int(asked)
+def task_count(session: Session, requested: int | None) -> int:
+    """Return the number of tasks to divide work into."""
+    if requested:
+        return int(requested)
     if session.cluster.is_remote:
-        return _TASKS_OF_CONNECT  # whose cores cannot be counted
+        return _CONNECT_TASKS
     cores = int(session.spark.sparkContext.defaultParallelism)
-    # Hosts of a cluster differ in speed: with more tasks than cores, the faster ones take on more.
+    # The hosts of a cluster differ in speed; with more tasks than cores, faster hosts run more of them.
     return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
 
 
-def wait(run: TaskRun, lease: Lease, look: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Wait until tasks ended, and look at what they do meanwhile; when they are not to go on, stop and cancel them."""
+def wait(run: TaskRun[Any], lease: Lease, poll: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Wait until tasks have ended, and poll their progress; stop and cancel them when the job must stop or fails."""
     try:
-        poll, patient_until = _POLL_SECONDS, time.monotonic() + _PATIENCE_SECONDS
-        while not run.wait(poll):
+        pause, report_at = _FIRST_POLL_SECONDS, time.monotonic() + _WAITING_SECONDS
+        while not run.wait(pause):
             lease.check()
-            look()
-            if time.monotonic() > patient_until:
-                patient_until = math.inf
-                if not run.has_begun():
-                    lease.note("waiting", {"cluster": run.cluster, "reason": "no executor has taken on a task yet"})
-            poll = min(poll * 1.5, _LONGEST_POLL)
+            poll()
+            if time.monotonic() > report_at:
+                report_at = math.inf
+                if not run.has_started():
+                    lease.add_event("waiting", {"cluster": run.cluster, "reason": "no executor has started a task yet"})
+            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)
     except BaseException:
         stop()
         run.cancel()

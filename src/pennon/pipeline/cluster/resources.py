@@ -1,4 +1,4 @@
-"""What a function needs of a host for each of its tasks, as Spark is asked for it."""
+"""The resources that a function declares for each task, and how Spark is asked for them."""
 
 from __future__ import annotations
 
@@ -6,47 +6,60 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.resource import ResourceProfile
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     from pennon.functions.options import Options
     from pennon.pipeline.cluster.session import Session
     from pennon.views.model.definition import Expansion
 
-#: How many GPUs an executor has; on a local master, which keeps no account of them, how many the machine has.
+#: The number of GPUs of an executor; on a local master, which does not track them, those of the machine.
 _EXECUTOR_GPUS = "spark.executor.resource.gpu.amount"
 _EXECUTOR_CORES = "spark.executor.cores"
-#: Beside the memory of Java: what Python has on an executor.
+#: The memory of an executor that Python uses: all but that of Java.
 _EXECUTOR_MEMORY = "spark.executor.memoryOverhead"
 _UNITS = "kmgtp"
 
 
 class ResourcesUnavailableError(Exception):
-    """A cluster cannot give tasks what they need; the message says what, and why."""
+    """A cluster cannot provide the resources of a task."""
 
 
 @dataclass(frozen=True)
-class Needs:
-    """The cores, the GPUs and the bytes of memory that one task takes."""
+class ConnectProfile:
+    """A resource profile of a Connect server: the part of PySpark's class that ``mapInArrow`` uses."""
+
+    id: int
+
+
+#: A resource profile of a driver in this process, or of a Connect server.
+AnyProfile: TypeAlias = "ResourceProfile | ConnectProfile"
+
+
+@dataclass(frozen=True)
+class TaskResources:
+    """The cores, the GPUs and the bytes of memory of one task."""
 
     cpus: float | None = None
     gpus: float | None = None
     memory: int | None = None
 
     @classmethod
-    def of(cls, asked: Sequence[Expansion | Options]) -> Needs:
-        """Return what the functions of a task need: of each resource, the most that one of them asks for."""
-
-        def most(name: str) -> Any:
-            return max((value for each in asked if (value := getattr(each, name)) is not None), default=None)
-
-        return cls(most("num_cpus"), most("num_gpus"), most("memory"))
+    def of(cls, declared: Sequence[Expansion | Options]) -> TaskResources:
+        """Return the resources of a task with several functions: of each resource, the most that one declares."""
+        return cls(
+            max((each.num_cpus for each in declared if each.num_cpus is not None), default=None),
+            max((each.num_gpus for each in declared if each.num_gpus is not None), default=None),
+            max((each.memory for each in declared if each.memory is not None), default=None),
+        )
 
     def tasks_at_once(self, session: Session, wanted: int) -> int:
-        """Return how many tasks run side by side; on this machine alone Spark does not see to it."""
+        """Return how many tasks may run at once: a local master does not limit them by their resources."""
         if not session.cluster.is_local:
             return max(wanted, 1)
         most = wanted
@@ -58,72 +71,74 @@ class Needs:
             most = min(most, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.memory)
         return max(most, 1)
 
-    def profile(self, session: Session) -> Any:
-        """Return what Spark is asked for each task; none where it is not asked, or a task needs a core and no more."""
+    def profile(self, session: Session) -> AnyProfile | None:
+        """Return the resource profile of the tasks; None on a local master, and for tasks that need just one core."""
         if session.cluster.is_local:
             self._local_gpus(session)
             return None
-        requests = self._requests(session.spark.conf)
+        requests = self._requests(session)
         if not requests:
             return None
         with session.preparing():
             key = tuple(sorted(requests.items()))
-            if key not in session.profiles:  # Spark never forgets one
-                session.profiles[key] = self._ask(session, requests)
+            if key not in session.profiles:  # Spark never removes one
+                session.profiles[key] = self._create_profile(session, requests)
             return session.profiles[key]
 
-    def _requests(self, conf: Any) -> dict[str, float]:
-        """Return the requests by Spark's names; for memory, which Spark keeps none of, the cores that go with it."""
+    def _requests(self, session: Session) -> dict[str, float]:
+        """Return the requests by Spark's names; memory, which Spark does not track, is turned into cores."""
+        conf = session.spark.conf
         cores, memory = conf.get(_EXECUTOR_CORES, None), conf.get(_EXECUTOR_MEMORY, None)
         share = self.memory * int(cores) / _bytes_of(memory) if self.memory and cores and memory else 1
         cpus = math.ceil(max(self.cpus or 1, share))
         return ({"cpus": cpus} if cpus > 1 else {}) | ({"gpu": self.gpus} if self.gpus is not None else {})
 
-    def _ask(self, session: Session, requests: dict[str, float]) -> Any:
-        """Make a resource profile, and have Spark say whether its tasks can run."""
+    def _create_profile(self, session: Session, requests: dict[str, float]) -> AnyProfile:
+        """Create a resource profile; Spark checks whether its tasks can run."""
         try:
             return _remote_profile(session, requests) if session.cluster.is_remote else _profile(session, requests)
-        except Exception as error:  # noqa: BLE001 (it is raised again, in words)
-            told = re.search(r"(?:\w+\.)+\w*(?:Exception|Error): (.*)", str(error))
-            raise self._refused(session, told[1] if told else str(error).partition("\n")[0]) from None
+        except Exception as error:  # noqa: BLE001 (raised again as an error of its own)
+            found = re.search(r"(?:\w+\.)+\w*(?:Exception|Error): (.*)", str(error))
+            raise self._unavailable(session, found[1] if found else str(error).partition("\n")[0]) from None
 
     def _local_gpus(self, session: Session) -> float:
         amount = float(session.cluster.conf.get(_EXECUTOR_GPUS, 0))
         if self.gpus is not None and amount < self.gpus:
             reason = f"on a local master, {_EXECUTOR_GPUS} in its conf says how many GPUs there are, now {amount:g}"
-            raise self._refused(session, reason)
+            raise self._unavailable(session, reason)
         return amount
 
-    def _refused(self, session: Session, reason: str) -> ResourcesUnavailableError:
-        asked = {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
-        told = ", ".join(f"{name} {value:g}" for name, value in asked.items() if value is not None)
+    def _unavailable(self, session: Session, reason: str) -> ResourcesUnavailableError:
+        declared = {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
+        listed = ", ".join(f"{name} {value:g}" for name, value in declared.items() if value is not None)
         return ResourcesUnavailableError(
-            f"Each task asks for {told}, which the cluster {session.cluster.name!r} cannot give: {reason.rstrip('.')}."
+            f"Each task asks for {listed}, which the cluster {session.cluster.name!r} cannot provide: "
+            f"{reason.rstrip('.')}."
         )
 
 
-def _profile(session: Session, requests: dict[str, float]) -> Any:
+def _profile(session: Session, requests: dict[str, float]) -> ResourceProfile:
     from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 
-    asked = TaskResourceRequests()
+    tasks = TaskResourceRequests()
     for name, amount in requests.items():
         if name == "cpus":
-            asked.cpus(int(amount))
+            tasks.cpus(int(amount))
         else:
-            asked.resource(name, amount)
-    profile = ResourceProfileBuilder().require(asked).build
-    session.spark.sparkContext.emptyRDD().withResources(profile)  # Spark looks at it only now
+            tasks.resource(name, amount)
+    profile = ResourceProfileBuilder().require(tasks).build
+    session.spark.sparkContext.emptyRDD().withResources(profile)  # Spark checks the profile only here
     return profile
 
 
-def _remote_profile(session: Session, requests: dict[str, float]) -> Any:
-    """Make a profile on a Connect server; PySpark would make it on whichever server was connected to last."""
+def _remote_profile(session: Session, requests: dict[str, float]) -> ConnectProfile:
+    """Create a profile on a Connect server; PySpark would create it on the server that was connected last."""
     from pyspark.sql.connect import proto
 
     tasks = {name: proto.TaskResourceRequest(resource_name=name, amount=amount) for name, amount in requests.items()}
-    spark: Any = session.spark
+    spark = cast("ConnectSession", session.spark)
     profile = proto.ResourceProfile(task_resources=tasks)
-    return SimpleNamespace(id=spark.client._create_profile(profile))  # noqa: SLF001 (nothing public takes a session)
+    return ConnectProfile(spark.client._create_profile(profile))  # noqa: SLF001 (no public function takes a session)
 
 
 def _bytes_of(size: str) -> int:

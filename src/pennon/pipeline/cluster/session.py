@@ -1,4 +1,4 @@
-"""Sessions of Spark: opened once per cluster, kept warm, and opened again when they died."""
+"""Spark sessions: opened once per cluster, kept open, and opened again after they died."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pennon.core.settings import Settings
-from pennon.pipeline.cancellation import Check, always, attend, taken
+from pennon.pipeline.cancellation import Check, acquire, never, run_cancellable
 from pennon.pipeline.cluster.clusters import Cluster, find_cluster
 from pennon.pipeline.cluster.java import find_java
 from pennon.pipeline.cluster.jvm import Jvm, JvmError
@@ -25,155 +25,157 @@ from pennon.spark.session import accept_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    from pennon.pipeline.cluster.resources import AnyProfile
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _CONF = {
     "spark.app.name": "pennon",
     "spark.driver.memory": "1g",
-    # Python workers live long: what they do not need any more goes back, also after rows of many megabytes.
+    # Python workers live long, so they return freed memory to the system, even after rows of many megabytes.
     "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 * 1024 * 1024),
-    "spark.python.unix.domain.socket.enabled": "true",  # TCP costs twice as much for each task
+    "spark.python.unix.domain.socket.enabled": "true",  # TCP takes twice as long for each task
     "spark.python.worker.reuse": "true",
     "spark.scheduler.mode": "FAIR",
-    "spark.speculation": "false",  # tasks write files: a second attempt beside the first would write them twice
+    "spark.speculation": "false",  # a second attempt beside the first would write the files of a task twice
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "pennon-spark-warehouse")),
-    "spark.task.reaper.enabled": "true",  # a cancelled task that goes on is ended
+    "spark.task.reaper.enabled": "true",  # kills a cancelled task that goes on
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DRIVER = "a driver in this process"
-#: Between two attempts to reach a Connect server.
+#: The time between two attempts to reach a Connect server.
 _RETRY_MILLIS = 1000
 _ANY_CONF = "spark.sql.session.timeZone"
-#: Spark ends Python workers that idle for a minute, but never the daemons that fork them, one for each tenant. A
-#: session that more tenants than this have used is opened again once no job uses it.
+#: Spark ends idle Python workers after a minute, but never the daemons that fork them, one for each tenant. A session
+#: that more tenants than this have used is opened again once no job uses it. Not measured.
 _MOST_TENANTS = 64
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class ClusterBusyError(Exception):
-    """Jobs run on another cluster, and one process drives one; another worker, or the same later, can do it."""
+    """This process drives another cluster, on which jobs run; another worker can run the job, or this one later."""
 
 
 class ClusterUnavailableError(Exception):
-    """Spark could not be started or reached; the message says which, and why."""
+    """Spark could not be started or reached; the message says why."""
 
 
 class SparkLostError(Exception):
-    """The Java process of Spark ended while a job used it; the message says how."""
+    """Spark's Java process ended while a job used it; the message says how."""
 
 
 class Session:
-    """A session of Spark on a cluster."""
+    """A Spark session on a cluster."""
 
     def __init__(self, cluster: Cluster, spark: SparkSession, jvm: Jvm | None = None, seconds: float = 60.0) -> None:
         self.cluster = cluster
         self.spark = spark
-        self._seconds = seconds  # that a Connect server has to answer
+        self._timeout = seconds  # of a Connect server's answers
         self._jvm = jvm
-        #: Archives that Spark unpacks for the tasks of this session.
+        #: The archives that Spark unpacks for the tasks of this session.
         self.archives: set[str] = set()
-        #: What is not to be removed before the session is closed.
-        self.borrowed = ExitStack()
-        #: What tasks of this session have asked Spark for, by the requests.
-        self.profiles: dict[tuple[tuple[str, float], ...], Any] = {}
-        #: Functions that were tried on its executors, with the checksums of their environments.
-        self.tried: set[tuple[str, str | None]] = set()
-        #: Those whose functions ran in it.
+        #: Holds what must not be removed before the session is closed.
+        self.held = ExitStack()
+        #: Resource profiles, by their requests.
+        self.profiles: dict[tuple[tuple[str, float], ...], AnyProfile] = {}
+        #: Functions that passed a preflight in this session, with the checksums of their environments.
+        self.tested: set[tuple[str, str | None]] = set()
+        #: The tenants whose functions ran in this session.
         self.tenants: set[str] = set()
         self._lock = threading.Lock()
-        self._apart: dict[str, Session] = {}
+        self._isolated: dict[str, Session] = {}
 
-    def is_alive(self, check: Check = always) -> bool:
-        """Return whether Spark still answers; a Connect server that was started anew does not know the session."""
+    def is_alive(self, check: Check = never) -> bool:
+        """Return whether Spark still answers; a restarted Connect server does not know the session."""
         if self._jvm is not None:
             context: Any = self.spark.sparkContext
-            with suppress(Exception):  # of one that dies this very moment
-                return self._jvm.alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public tells)
+            with suppress(Exception):  # it may die at this moment
+                return self._jvm.is_alive and not context._jsc.sc().isStopped()  # noqa: SLF001 (nothing public says so)
             return False
-        return attend(lambda: self.spark.conf.get(_ANY_CONF), check, seconds=self._seconds).exception() is None
+        return run_cancellable(lambda: self.spark.conf.get(_ANY_CONF), check, seconds=self._timeout).exception() is None
 
     def find_loss(self) -> SparkLostError | None:
-        """Return that the driver's process ended, if it did; a Connect server tells about itself."""
-        end = None if self._jvm is None else self._jvm.find_end()
-        if end is None:
+        """Return the error if the driver's process has ended; None for a Connect server, whose errors say so."""
+        exit_text = None if self._jvm is None else self._jvm.describe_exit()
+        if exit_text is None:
             return None
-        return SparkLostError(f"Spark's Java process ended {end}; see the worker's log, and the memory of its host.")
+        return SparkLostError(
+            f"Spark's Java process ended {exit_text}; see the worker's log, and the memory of its host."
+        )
 
     @property
     def ui(self) -> str | None:
-        """Where a browser finds Spark's own pages; none where they are off, or a Connect server has them."""
+        """The address of Spark's web UI; None if it is off, or belongs to a Connect server."""
         return None if self._jvm is None else self.spark.sparkContext.uiWebUrl
 
     @contextmanager
-    def preparing(self, check: Check = always) -> Iterator[None]:
-        """Keep other threads from preparing the session at the same time."""
-        with taken(self._lock, check):
+    def preparing(self, check: Check = never) -> Iterator[None]:
+        """Hold the lock under which threads change the session."""
+        with acquire(self._lock, check):
             yield
 
-    def apart(self, key: str, check: Check = always) -> Session:
-        """Return a session of the same Connect server that shares nothing with this one, nor its Python workers.
-
-        There is one for each key.
-        """
-        if key not in self._apart:
-            spark: Any = self.spark
-            self._apart[key] = _greet(self.cluster, spark.newSession(), self._seconds, check)
-        return self._apart[key]
+    def isolated(self, key: str, check: Check = never) -> Session:
+        """Return the session of a key on the same Connect server; it shares no state and no Python workers."""
+        if key not in self._isolated:
+            spark = cast("ConnectSession", self.spark)
+            self._isolated[key] = _configure(self.cluster, spark.newSession(), self._timeout, check)
+        return self._isolated[key]
 
     def close(self, *, lost: bool = False) -> None:
-        """Let go of Spark; a driver of our own ends. A Connect server that is lost is told nothing: that takes long."""
-        while self._apart:
-            self._apart.popitem()[1].close(lost=lost)
-        self.borrowed.close()
+        """Close the session and end a driver in this process; a lost Connect server is not contacted, to save time."""
+        while self._isolated:
+            self._isolated.popitem()[1].close(lost=lost)
+        self.held.close()
         if self._jvm is None:
-            spark: Any = self.spark
+            spark = cast("ConnectSession", self.spark)
             spark.release_session_on_close = not lost
             spark.stop()
             return
-        if self._jvm.alive:
-            with suppress(Exception):  # whatever it says to being stopped, its process is ended
+        if self._jvm.is_alive:
+            with suppress(Exception):  # its process is ended in any case
                 self.spark.stop()
         self._jvm.close()
         _forget_driver()
 
 
-def open_session(cluster: Cluster, seconds: float = 60.0, check: Check = always) -> Session:
-    """Open a session on a cluster, through Spark Connect or with a driver of our own, if it answers in time."""
+def open_session(cluster: Cluster, seconds: float = 60.0, check: Check = never) -> Session:
+    """Open a session on a cluster, through Spark Connect or with a driver in this process; raise after the timeout."""
     accept_pandas()
     return _connect(cluster, seconds, check) if cluster.is_remote else _drive(cluster, seconds, check)
 
 
 class Sessions:
-    """One warm session per cluster, for all threads of a process.
+    """One open session per cluster, for all threads of a process.
 
-    A process can drive one Spark of its own, so a cluster in use keeps other drivers out; an idle one makes room.
+    A process can have one driver, so a cluster in use keeps other drivers out; an idle one is closed for them.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        # Held while a session is opened: one for all drivers, and one for each server, which may be out of reach.
+        # Held while a session is opened: one lock for all drivers, and one for each Connect server.
         self._opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._open: dict[str, Session] = {}
         self._users: Counter[str] = Counter()
 
     @contextmanager
-    def use(self, name: str | None = None, image: str | None = None, check: Check = always) -> Iterator[Session]:
-        """Lend the session of a cluster, opening it if need be, for as long as the check lets it.
+    def use(self, name: str | None = None, image: str | None = None, check: Check = never) -> Iterator[Session]:
+        """Yield the session of a cluster, opened if necessary; the check can cancel that.
 
-        Where executors are containers, they are of the image.
+        Executors that are containers have the given image.
         """
         cluster = find_cluster(self._settings, name, image)
         with self._lock:
             opening = self._opening[cluster.name if cluster.is_remote else _DRIVER]
-        with taken(opening, check):
-            session = self._ready(cluster, check)
+        with acquire(opening, check):
+            session = self._open_or_reuse(cluster, check)
             self._count(cluster, 1)
         try:
             yield session
@@ -189,20 +191,20 @@ class Sessions:
         with self._lock:
             self._users[cluster.name] += change
 
-    def _ready(self, cluster: Cluster, check: Check) -> Session:
+    def _open_or_reuse(self, cluster: Cluster, check: Check) -> Session:
         session = self._open.get(cluster.name)
         if session is not None:
-            alive, idle = session.is_alive(check), not self._users[cluster.name]
-            if alive and not (idle and len(session.tenants) > _MOST_TENANTS):
+            is_alive, is_idle = session.is_alive(check), not self._users[cluster.name]
+            if is_alive and not (is_idle and len(session.tenants) > _MOST_TENANTS):
                 return session
-            self._open.pop(cluster.name).close(lost=not alive)
+            self._open.pop(cluster.name).close(lost=not is_alive)
         if not cluster.is_remote:
-            self._make_room(cluster)
-        opened = self._open[cluster.name] = open_session(cluster, self._settings.cluster_seconds, check)
+            self._close_idle_driver(cluster)
+        opened = self._open[cluster.name] = open_session(cluster, self._settings.spark_start_timeout_seconds, check)
         return opened
 
-    def _make_room(self, cluster: Cluster) -> None:
-        """Close the driver of another cluster, unless jobs run on it."""
+    def _close_idle_driver(self, cluster: Cluster) -> None:
+        """Close the driver of another cluster; raise ClusterBusyError if jobs run on it."""
         for name, other in list(self._open.items()):
             if other.cluster.is_remote:
                 continue
@@ -215,7 +217,7 @@ class Sessions:
 
 
 def configuration(cluster: Cluster) -> dict[str, str]:
-    """Return what a driver of a cluster is started with; the settings have the last word."""
+    """Return the configuration of a driver; that of the settings overrides Pennon's defaults."""
     conf = _CONF | (_LOOPBACK if cluster.is_local else {}) | cluster.conf | {"spark.master": cluster.address}
     options = f"-Dlog4j2.configurationFile={shlex.quote(_LOGGING.as_uri())} {conf.get(_JAVA_OPTIONS, '')}"
     return conf | {_JAVA_OPTIONS: options.strip()}
@@ -224,30 +226,31 @@ def configuration(cluster: Cluster) -> dict[str, str]:
 def _connect(cluster: Cluster, seconds: float, check: Check) -> Session:
     from pyspark.sql.connect.session import SparkSession
 
-    return _greet(cluster, SparkSession.builder.remote(cluster.address).create(), seconds, check)
+    return _configure(cluster, SparkSession.builder.remote(cluster.address).create(), seconds, check)
 
 
-def _greet(cluster: Cluster, spark: Any, seconds: float, check: Check) -> Session:
-    """Tell a Connect server, if it answers in time, what a new session of it is to be like."""
+def _configure(cluster: Cluster, spark: ConnectSession, seconds: float, check: Check) -> Session:
+    """Configure a new session on a Connect server; raise if the server does not answer in time."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
-    attempts = math.ceil(seconds * 1000 / _RETRY_MILLIS) - 1  # the last one ends in time
-    steady = DefaultPolicy(max_retries=attempts, initial_backoff=_RETRY_MILLIS, backoff_multiplier=1.0)
-    spark.client.set_retry_policies([steady])
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows is more precise
+    attempts = math.ceil(seconds * 1000 / _RETRY_MILLIS) - 1  # the last one ends before the timeout
+    policy = DefaultPolicy(max_retries=attempts, initial_backoff=_RETRY_MILLIS, backoff_multiplier=1.0)
+    spark.client.set_retry_policies([policy])
 
     def configure() -> None:
         for name, value in cluster.conf.items():
             spark.conf.set(name, value)
-        spark.conf.get(_ANY_CONF)  # without conf, nothing was said to the server so far
+        spark.conf.get(_ANY_CONF)  # contacts the server even if conf is empty
 
-    outcome = attend(configure, check, spark.client.close, seconds)
+    outcome = run_cancellable(configure, check, spark.client.close, seconds)
     try:
         outcome.result()
     except Exception as error:
         spark.client.close()
         raise _unavailable(cluster, error) from error
-    return Session(cluster, spark, seconds=seconds)
+    # Connect's session has the methods of the classic one, but is no subclass for the type checker.
+    return Session(cluster, cast("SparkSession", spark), seconds=seconds)
 
 
 def _drive(cluster: Cluster, seconds: float, check: Check) -> Session:
@@ -261,44 +264,44 @@ def _drive(cluster: Cluster, seconds: float, check: Check) -> Session:
     with ExitStack() as failing:
         failing.callback(_forget_driver)
         failing.callback(jvm.close)
-        with jvm.offered():
-            # In a thread of its own, PySpark also leaves alone what a Ctrl-C does.
-            outcome = attend(SparkContext, check, jvm.kill, seconds)
+        with jvm.as_gateway():
+            # In a thread of its own, PySpark does not install a handler for Ctrl-C.
+            outcome = run_cancellable(SparkContext, check, jvm.kill, seconds)
         try:
             context = outcome.result()
             context.pythonExec = _python(cluster)
             opened = Session(cluster, SparkSession(context), jvm)
-        except Exception as error:  # noqa: BLE001 (it is raised again, in words)
-            raise _unavailable(cluster, error) from None  # asked of Java, so before it ends
+        except Exception as error:  # noqa: BLE001 (raised again as an error of its own)
+            raise _unavailable(cluster, error) from None  # its text comes from Java, which must still run
         failing.pop_all()
         return opened
 
 
 def _unavailable(cluster: Cluster, error: Exception) -> ClusterUnavailableError:
-    """Say why a cluster cannot be used; Java and gRPC say it somewhere in pages."""
+    """Return the error with the reason alone, from the pages of text that Java and gRPC report."""
     text = str(error)
-    told = re.search(r'details = "(.*)"', text) or re.search(r"^: (.*)$", text, re.MULTILINE)
-    reason = told[1] if told else text.strip().partition("\n")[0]
-    # A Connect address may hold a token.
+    found = re.search(r'details = "(.*)"', text) or re.search(r"^: (.*)$", text, re.MULTILINE)
+    reason = found[1] if found else text.strip().partition("\n")[0]
+    # A Connect address may contain a token.
     named = repr(cluster.name) if cluster.is_remote else f"{cluster.name!r} ({cluster.address})"
     return ClusterUnavailableError(f"The cluster {named} cannot be used: {reason or type(error).__name__}")
 
 
 def _python(cluster: Cluster) -> str:
-    """Return which Python runs the tasks: where they run on this machine, this one."""
+    """Return the Python that runs the tasks: on this machine, that of the worker."""
     if cluster.is_local:
         return sys.executable
     return cluster.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or "python3"
 
 
 def _forget_driver() -> None:
-    """Make PySpark forget a driver that ended; left alone it would talk to it for ever."""
+    """Reset PySpark's references to a driver that ended; otherwise PySpark would keep using it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001 (PySpark has no public way)
     if gateway is not None:
-        with suppress(Exception):  # there may be nobody left at the other end
+        with suppress(Exception):  # the other end may be gone
             gateway.shutdown()
     for name in ("_gateway", "_jvm", "_active_spark_context"):
         setattr(SparkContext, name, None)

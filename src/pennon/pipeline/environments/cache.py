@@ -1,7 +1,7 @@
-"""Built environments, kept on a disk for all processes of a machine, within bounds.
+"""A cache of built environments on disk, shared by all processes of a machine and bounded in size.
 
-Whoever uses an environment holds its lock with others. It is built, and removed, by the one that holds its lock alone;
-a process that dies lets go of all its locks.
+Users of an environment hold its lock shared; to build or remove it, a process holds the lock exclusively. The system
+releases the locks of a process that dies.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ from pathlib import Path
 from typing import IO
 
 from pennon.core.private_files import make_private_folder
-from pennon.pipeline.cancellation import Check, always
+from pennon.pipeline.cancellation import Check, never
 from pennon.pipeline.environments.environment import Environment
 
 _POLL_SECONDS = 0.1
 _LOCK = ".lock"
 
 
-class Shelf:
-    """A folder of environments; when they take up too much, those that were used least recently go."""
+class EnvironmentCache:
+    """A folder of environments; when they exceed the limit, the least recently used are removed."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder.absolute()
         self._most_bytes = most_bytes
 
     @contextmanager
-    def lend(self, environment: Environment, check: Check = always) -> Iterator[Path]:
-        """Lend the folder of an environment, built if need be, for as long as the check lets it."""
-        with self._lend(environment.checksum, "", lambda target: environment.install(target, check), check) as path:
+    def acquire(self, environment: Environment, check: Check = never) -> Iterator[Path]:
+        """Yield the folder of an environment, built if necessary; the check can cancel that."""
+        with self._acquire(environment.checksum, "", lambda target: environment.install(target, check), check) as path:
             yield path
 
     @contextmanager
-    def lend_packed(self, environment: Environment, check: Check = always) -> Iterator[Path]:
-        """Lend an environment as a zip file, for executors that cannot see the folder."""
+    def acquire_archive(self, environment: Environment, check: Check = never) -> Iterator[Path]:
+        """Yield an environment as a zip file, for executors that cannot see the folder."""
 
         def pack(target: Path) -> None:
-            with self.lend(environment, check) as built:
+            with self.acquire(environment, check) as built:
                 shutil.make_archive(str(target.with_suffix("")), "zip", built)
 
-        with self._lend(environment.checksum, ".zip", pack, check) as path:
+        with self._acquire(environment.checksum, ".zip", pack, check) as path:
             yield path
 
     @contextmanager
-    def _lend(self, checksum: str, suffix: str, make: Callable[[Path], None], check: Check) -> Iterator[Path]:
+    def _acquire(self, checksum: str, suffix: str, make: Callable[[Path], None], check: Check) -> Iterator[Path]:
         make_private_folder(self._folder)
         path, lock = self._folder / f"{checksum}{suffix}", self._folder / f"{checksum}{suffix}{_LOCK}"
         while True:
             was_there = path.exists()
             with lock.open("a") as held:
-                _take(held, fcntl.LOCK_SH if was_there else fcntl.LOCK_EX, check)
+                _acquire_lock(held, fcntl.LOCK_SH if was_there else fcntl.LOCK_EX, check)
                 if not _is_at(held, lock):
-                    continue  # what it locked was removed, and the lock with it
+                    continue  # the environment was removed, and its lock file with it
                 if not was_there and not path.exists():
                     self._make(path, lock, make)
                 elif was_there and path.exists():
-                    _note_use(lock)
+                    _record_use(lock)
                     yield path
                     return
 
     def _make(self, path: Path, lock: Path, make: Callable[[Path], None]) -> None:
-        """Make a file or folder, which appears whole or not at all, and room for it."""
+        """Make a file or folder, which appears complete or not at all, and trim the cache."""
         staged = _staged(path)
-        _remove(staged)  # what a killed process left
+        _remove(staged)  # left by a killed process
         try:
             make(staged)
             staged.rename(path)
@@ -78,7 +78,7 @@ class Shelf:
         self._trim()
 
     def _trim(self) -> None:
-        """Remove what nobody uses, the least recently used first, until the rest is within bounds."""
+        """Remove unused environments, the least recently used first, until the rest is within the limit."""
         locks = sorted(self._folder.glob(f"*{_LOCK}"), key=_last_use)
         sizes = {lock: _size(lock.with_suffix("")) + _size(_staged(lock.with_suffix(""))) for lock in locks}
         excess = sum(sizes.values()) - self._most_bytes
@@ -87,7 +87,7 @@ class Shelf:
                 excess -= size
 
     def _discard(self, lock: Path) -> bool:
-        """Remove what a lock is for, unless somebody uses it; return whether it is gone."""
+        """Remove the environment of a lock, unless it is in use; return whether it is gone."""
         with lock.open("a") as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ class Shelf:
                 staged = _staged(path)
                 _remove(staged)
                 if path.exists():
-                    path.rename(staged)  # whoever dies now must not leave half of it
+                    path.rename(staged)  # a process that dies now must not leave half of it
                     _remove(staged)
                 lock.unlink()
             return True
@@ -108,8 +108,8 @@ def _staged(path: Path) -> Path:
     return path.with_name(f"staged-{path.name}")
 
 
-def _take(held: IO[str], kind: int, check: Check) -> None:
-    """Take a lock that others may hold for long."""
+def _acquire_lock(held: IO[str], kind: int, check: Check) -> None:
+    """Acquire a lock that others may hold for long."""
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(held, kind | fcntl.LOCK_NB)
@@ -125,8 +125,8 @@ def _is_at(held: IO[str], lock: Path) -> bool:
         return False
 
 
-def _note_use(lock: Path) -> None:
-    """Have a lock's time tell when it was used last; of itself the system would tell that only to some milliseconds."""
+def _record_use(lock: Path) -> None:
+    """Set the lock file's time to now, in nanoseconds: the system's own clock for files is too coarse."""
     now = time.time_ns()
     os.utime(lock, ns=(now, now))
 
@@ -139,7 +139,7 @@ def _last_use(lock: Path) -> int:
 
 
 def _size(path: Path) -> int:
-    """Return how much a file or folder takes up, as far as no other process removes it meanwhile."""
+    """Return the bytes of a file or folder; what another process removes meanwhile does not count."""
     inside = [Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files)]
     total = 0
     for each in [path, *inside]:

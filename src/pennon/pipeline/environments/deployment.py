@@ -1,4 +1,4 @@
-"""Bringing an environment to the executors of a cluster."""
+"""The deployment of an environment to the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pennon.pipeline.cancellation import Check, always
-from pennon.pipeline.environments.environment import Environment, Shipped
+from pennon.pipeline.cancellation import Check, never
+from pennon.pipeline.environments.environment import DeployedEnvironment, Environment
 
 if TYPE_CHECKING:
     from pennon.pipeline.cluster.session import Session
-    from pennon.pipeline.environments.cache import Shelf
+    from pennon.pipeline.environments.cache import EnvironmentCache
 
 
 @contextmanager
-def shipped(
-    session: Session, environment: Environment, shelf: Shelf, check: Check = always, tenant: str = ""
-) -> Iterator[tuple[Session, Shipped]]:
-    """Build an environment and bring it to a cluster; lend the session to use it in, and how to find it there."""
+def deployed(
+    session: Session, environment: Environment, cache: EnvironmentCache, check: Check = never, tenant: str = ""
+) -> Iterator[tuple[Session, DeployedEnvironment]]:
+    """Build an environment and deploy it to a cluster; yield the session to use, and the deployed environment."""
     checksum = None if environment.is_empty else environment.checksum
-    found = Shipped(checksum, environment.variables, tenant=tenant)
+    found = DeployedEnvironment(checksum, environment.variables, tenant=tenant)
     session.tenants.add(tenant)
     if session.cluster.is_remote:
         with session.preparing(check):
-            session = session.apart(" ".join(found.identity), check)
+            session = session.isolated(" ".join(found.identity), check)
     if not (environment.requirements or environment.modules):
         yield session, found
     elif session.cluster.is_local:
-        with shelf.lend(environment, check) as folder:
+        with cache.acquire(environment, check) as folder:
             yield session, replace(found, folder=str(folder))
     else:
         name = f"pennon-{environment.checksum[:32]}"
         with session.preparing(check):
             if name not in session.archives:
-                _send(session, environment, shelf, name, check)
+                _upload(session, environment, cache, name, check)
         yield session, replace(found, archive=name)
 
 
-def _send(session: Session, environment: Environment, shelf: Shelf, name: str, check: Check) -> None:
-    """Have Spark unpack an environment under a name on every executor."""
+def _upload(session: Session, environment: Environment, cache: EnvironmentCache, name: str, check: Check) -> None:
+    """Make Spark unpack an environment under a name on every executor."""
     if session.cluster.is_remote:
-        with shelf.lend_packed(environment, check) as archive:
+        with cache.acquire_archive(environment, check) as archive:
             session.spark.addArtifacts(f"{archive}#{name}", archive=True)
     else:
-        # For as long as the session lives: executors that come later are given it, too.
-        archive = session.borrowed.enter_context(shelf.lend_packed(environment, check))
+        # Kept for as long as the session lives, because Spark sends it to executors that start later, too.
+        archive = session.held.enter_context(cache.acquire_archive(environment, check))
         session.spark.sparkContext.addArchive(f"{archive}#{name}")
     session.archives.add(name)

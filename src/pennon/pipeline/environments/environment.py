@@ -1,12 +1,12 @@
 """The environment of a function: the packages, modules and variables that its manifest asks for.
 
-It is built once per content, by the driver, and shipped to the executors. Packages are installed from wheels only, by a
-pip that cannot start processes: building one from source would run its code beside the driver. What Pennon and Spark
-themselves use is pinned to the versions that are there, for a Python worker has them loaded already.
+The driver builds it once per content and deploys it to the executors. Packages are installed from wheels only, by a
+pip that cannot start processes: a build from source would run code beside the driver. The packages that Pennon and
+Spark use are pinned to the installed versions, because a Python worker has loaded them already.
 
-Python workers are never shared between environments, so nothing has to be unloaded, nor between tenants, whose
-functions could change modules for one another: Spark keeps workers with different variables apart, and a Connect server
-those of different sessions.
+Python workers are never shared between environments, so that nothing has to be unloaded, nor between tenants, whose
+functions could change modules for each other: Spark shares a worker only among tasks with the same variables, and a
+Connect server only within a session.
 
 This module is imported by executors: nothing heavy is imported at its top.
 """
@@ -28,14 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pennon.functions.environment_manifest import read_manifest
-from pennon.pipeline.cancellation import Check, always, attend
+from pennon.pipeline.cancellation import Check, never, run_cancellable
 
 MARK = "PENNON_ENVIRONMENT"
 TENANT = "PENNON_TENANT"
 
 _LOADED = ("cloudpickle", "numpy", "pandas", "py4j", "pyarrow", "pylance", "pyspark")
 _PIP = Path(__file__).with_name("pip_process.py")
-#: All that pip sees of the worker's environment: how to reach package indexes, and nothing of Pennon's settings.
+#: The only variables of the worker that pip sees: how to reach package indexes, and none of Pennon's settings.
 _PIP_VARIABLES = frozenset(
     [
         *("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
@@ -44,7 +44,7 @@ _PIP_VARIABLES = frozenset(
         "PIP_TRUSTED_HOST",
     ]
 )
-#: What names indexes there; left out where the setting 'package_indexes' names them.
+#: Those that name indexes; removed where the setting 'package_indexes' names them.
 _PIP_INDEXES = frozenset(["PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_NO_INDEX"])
 _PIP_OPTIONS = (
     *("--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"),
@@ -56,18 +56,18 @@ _LAST_LINES = 12
 
 
 class BuildError(Exception):
-    """An environment could not be built; the message has pip's last words."""
+    """An environment could not be built; the message ends with pip's last lines."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What a function needs beside Pennon: packages, files by name, and variables."""
+    """What a function needs in addition to Pennon: packages, files by name, and variables."""
 
     requirements: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     modules: dict[str, bytes] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-    #: The package indexes that the settings allow; none means those that pip is configured with.
+    #: The package indexes of the settings; if empty, those of pip's own configuration.
     configured_indexes: tuple[str, ...] = ()
 
     @classmethod
@@ -78,12 +78,12 @@ class Environment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for nothing."""
+        """Whether a function needs nothing."""
         return not (self.requirements or self.modules or self.variables)
 
     @property
     def checksum(self) -> str:
-        """What tells it from others: its content, and the Python and packages it is built for."""
+        """Identifies its content, and the Python and packages it is built for."""
         content = {
             "requirements": self.requirements,
             "indexes": [self.indexes, self.configured_indexes],
@@ -94,8 +94,8 @@ class Environment:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def install(self, target: Path, check: Check = always) -> None:
-        """Put everything into a new folder, for as long as the check lets it."""
+    def install(self, target: Path, check: Check = never) -> None:
+        """Install everything into a new folder; the check can cancel that."""
         target.mkdir()
         for name, data in self.modules.items():
             if name.endswith(".py"):
@@ -117,37 +117,37 @@ class Environment:
             sources = _index_options(self.indexes, self.configured_indexes)
             options = [*_PIP_OPTIONS, *sources, "-c", str(pins), "-t", str(target.absolute())]
             environment = _pip_environment(home, configured=bool(self.configured_indexes))
-            pip = subprocess.Popen(  # noqa: S603 (requirements were checked: none is an option)
+            pip = subprocess.Popen(  # noqa: S603 (requirements were checked not to be options)
                 [sys.executable, "-I", _PIP, "install", *options, "--", *self.requirements, *wheels],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                cwd=home,  # where pip finds no file that a requirement could mean
+                cwd=home,  # an empty folder, so that no requirement names a file
                 env=environment,
             )
-            printed, _ = attend(pip.communicate, check, pip.kill).result()
+            output, _ = run_cancellable(pip.communicate, check, pip.kill).result()
         if pip.returncode:
-            said = "\n".join(printed.strip().splitlines()[-_LAST_LINES:])
+            lines = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
             names = ", ".join([*self.requirements, *(wheel.name for wheel in wheels)])
-            raise BuildError(f"The packages {names} could not be installed from wheels:\n{said}")
+            raise BuildError(f"The packages {names} could not be installed from wheels:\n{lines}")
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """An environment as an executor finds it, and the tenant that its Python workers belong to."""
+class DeployedEnvironment:
+    """An environment on the executors, and the tenant that its Python workers belong to."""
 
-    #: What tells the environment from others; none where there is nothing to install or set.
+    #: Identifies the environment; None if there is nothing to install or set.
     checksum: str | None
     variables: dict[str, str]
-    #: Where its files are: a folder that the executor can see, or the name of an archive that Spark unpacked for it.
+    #: Where its files are: a folder that the executor can see, or the name of an archive that Spark unpacked.
     folder: str | None = None
     archive: str | None = None
     tenant: str = ""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What a Python worker may belong to only one of."""
+        """The tenant and the environment that a Python worker serves."""
         return self.tenant, self.checksum or ""
 
     @property
@@ -157,36 +157,38 @@ class Shipped:
         return {**self.variables, **({MARK: checksum} if checksum else {}), **({TENANT: tenant} if tenant else {})}
 
 
-def activate(shipped: Shipped) -> None:
-    """Make this Python worker one of a tenant and an environment, for the rest of its life."""
-    global _active  # noqa: PLW0603 (once a process)
-    if _active == shipped.identity:
+def activate(deployed: DeployedEnvironment) -> None:
+    """Bind this Python worker to a tenant and an environment, for the rest of its life."""
+    global _active  # noqa: PLW0603 (set once per process)
+    if _active == deployed.identity:
         return
     if _active is not None:
-        raise RuntimeError("This Python worker has another tenant or environment; Spark should not have shared it.")
-    os.environ.update(shipped.variables)
-    folder = _find(shipped)
+        raise RuntimeError(
+            "This Python worker belongs to another tenant or environment; Spark should not have shared it."
+        )
+    os.environ.update(deployed.variables)
+    folder = _find(deployed)
     if folder is not None:
         if not folder.is_dir():
             raise FileNotFoundError(f"The environment of the function is not on this executor: {folder} is missing.")
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
-    _active = shipped.identity
+    _active = deployed.identity
 
 
 _active: tuple[str, str] | None = None
 
 
-def _find(shipped: Shipped) -> Path | None:
-    if shipped.archive is None:
-        return Path(shipped.folder) if shipped.folder else None
+def _find(deployed: DeployedEnvironment) -> Path | None:
+    if deployed.archive is None:
+        return Path(deployed.folder) if deployed.folder else None
     from pyspark import SparkFiles
 
-    return Path(SparkFiles.getRootDirectory(), shipped.archive).absolute()
+    return Path(SparkFiles.getRootDirectory(), deployed.archive).absolute()
 
 
 def _pins() -> list[str]:
-    """Return the versions that a Python worker has loaded before a function is."""
+    """Return the versions of packages that a Python worker loads before a function."""
     return [f"{name}=={version}" for name in _LOADED if (version := _version_of(name)) is not None]
 
 
@@ -198,14 +200,14 @@ def _version_of(package: str) -> str | None:
 
 
 def _index_options(named: tuple[str, ...], configured: tuple[str, ...]) -> list[str]:
-    """Return the options that say where packages come from: the configured indexes, and those a manifest names."""
+    """Return the options for package indexes: the configured ones, and those that a manifest names."""
     first, more = configured[:1], [*configured[1:], *(index for index in named if index not in configured)]
     main = [part for index in first for part in ("--index-url", index)]
     return main + [part for index in more for part in ("--extra-index-url", index)]
 
 
 def _pip_environment(home: Path, *, configured: bool) -> dict[str, str]:
-    """Return the variables that pip runs with; its home is empty, so that no user's configuration is read."""
+    """Return pip's variables; its home is empty, so that it reads no user's configuration."""
     kept = _PIP_VARIABLES if configured else _PIP_VARIABLES | _PIP_INDEXES
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     known = {name: value for name, value in os.environ.items() if name in kept}

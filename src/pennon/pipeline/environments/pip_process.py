@@ -1,10 +1,10 @@
-"""The program that runs pip: a process that cannot start others.
+"""Runs pip in a process that cannot start other processes.
 
-``--only-binary`` is not enough: it does not hold for a package that is named by its URL, and a wheel's own metadata may
-name one. Whatever pip builds from source or fetches from version control, it does in a process that it starts. So none
-can be started here, and only wheels, of which nothing is run, can be installed.
+``--only-binary`` is not enough: it does not apply to a package that is named by its URL, and the metadata of a wheel
+may name one. pip starts a process for every build from source and for every download from version control. Without
+processes, it can install wheels only, which run no code.
 
-It is run by its path, in a Python that imports nothing of Pennon.
+This program is started by its path, in a Python that imports nothing of Pennon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _STARTS = frozenset(
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     if event in _STARTS:
         shown = str(arguments[:2])[:200]
-        raise PermissionError(f"only wheels can be installed: a process was to be started, to build or fetch: {shown}")
+        raise PermissionError(
+            f"only wheels can be installed; pip tried to start a process to build or download a package: {shown}"
+        )
 
 
 if __name__ == "__main__":

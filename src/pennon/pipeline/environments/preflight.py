@@ -1,76 +1,76 @@
-"""Trying functions on an executor before anything is written: what does not fit it is told at once."""
+"""The preflight of a job: it tests functions on an executor before anything is written, so that errors show at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pennon.pipeline.backfill.plan_run import JobFailedError
 from pennon.pipeline.cluster.driver import wait
 from pennon.pipeline.cluster.tasks import run_tasks
+from pennon.pipeline.job_failure import raise_task_failure
 
 if TYPE_CHECKING:
+    from pennon.pipeline.cluster.resources import AnyProfile
     from pennon.pipeline.cluster.session import Session
-    from pennon.pipeline.environments.environment import Shipped
+    from pennon.pipeline.environments.environment import DeployedEnvironment
+    from pennon.pipeline.task_records import TaskAnswer
     from pennon.pipeline.worker.lease import Lease
-    from pennon.pipeline.worker.worker_services import WorkerServices
 
 
-class Trial(Protocol):
-    """Work whose functions can be tried."""
+class DryRun(Protocol):
+    """A task whose functions can be tested."""
 
-    def try_out(self) -> None:
-        """Load the functions, and call them for a few rows where that tells anything; raise what they fail of."""
+    def dry_run(self) -> None:
+        """Load the functions, and call them for a few rows if that proves anything; raise their errors."""
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """Tries the functions of a job where its tasks are going to run."""
+    """Tests the functions of a job where its tasks are going to run."""
 
-    services: WorkerServices
     lease: Lease
     session: Session
-    shipped: Shipped
-    profile: Any
+    environment: DeployedEnvironment
+    profile: AnyProfile | None
 
-    def fly(self, trial: Trial, references: Sequence[str], unit: str) -> None:
-        """Try functions, unless this session has seen them work; raise the failure of the job if they do not.
+    def run(self, task: DryRun, references: Sequence[str], unit: str) -> None:
+        """Test functions, unless they passed in this session before; abort the job if they fail.
 
         Args:
-            trial: The work that they are tried with.
-            references: What tells them from other functions.
-            unit: What the job's event calls them.
+            task: The task to test them with.
+            references: Identify the functions.
+            unit: The unit of the job's event.
         """
-        known = {(reference, self.shipped.checksum) for reference in references}
-        if self.session.tried.issuperset(known):
+        functions = {(reference, self.environment.checksum) for reference in references}
+        if self.session.tested.issuperset(functions):
             return
         group = f"{self.lease.job.id}-preflight"
-        task = _TrialTask(trial)
-        run = run_tasks(self.session, task, 1, group=group, environment=self.shipped, profile=self.profile)
+        run = run_tasks(
+            self.session, _PreflightTask(task), 1, group=group, environment=self.environment, profile=self.profile
+        )
         wait(run, self.lease, lambda: None, lambda: None)
         (answer,) = run.results()
-        if "failure" in answer:
-            raise JobFailedError("preflight", answer["failure"]["type"], answer["failure"]["message"])
-        self.session.tried.update(known)
-        self.services.queue.note(self.lease.job, "preflight", unit, answer)
+        raise_task_failure("preflight", answer["failure"])
+        self.session.tested.update(functions)
+        self.lease.add_event("preflight", answer["result"] or {}, unit)
 
 
 @dataclass(frozen=True)
-class _TrialTask:
-    trial: Trial
+class _PreflightTask:
+    task: DryRun
 
-    def __call__(self, number: int) -> dict[str, Any]:  # noqa: ARG002 (the one task there is)
-        """Try functions; how they fail tells what is missing."""
+    def __call__(self, number: int) -> TaskAnswer[Mapping[str, str]]:  # noqa: ARG002 (there is one task)
+        """Test functions, and return the version of Python."""
         import platform
 
-        from pennon.pipeline.computation import failure_of
+        from pennon.pipeline.computation import find_failure
 
         try:
-            self.trial.try_out()
+            self.task.dry_run()
         except Exception as error:
-            failure = failure_of(error)
+            failure = find_failure(error)
             if failure is None:
                 raise
-            return {"failure": failure}
-        return {"python": platform.python_version()}
+            return {"result": None, "failure": failure}
+        return {"result": {"python": platform.python_version()}, "failure": None}

@@ -1,71 +1,76 @@
-"""Computing what a refresh needs, on Spark: in tasks that go row by row, partition by partition, or by a statement."""
+"""The computation of a refresh on Spark: row by row, partition by partition, or by an SQL statement."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pennon.catalog.column_errors import SOURCE, ColumnError
 from pennon.columns.declarations import read_function
 from pennon.core.clock import now_millis
 from pennon.functions.envelope import Envelope, read_envelope
 from pennon.functions.error_policy import ErrorPolicy
-from pennon.pipeline.backfill.fragment import Sizes, Target
-from pennon.pipeline.backfill.plan_run import JobFailedError
-from pennon.pipeline.backfill.task import Work
-from pennon.pipeline.cluster.driver import lend, prepared, task_count, wait
-from pennon.pipeline.cluster.resources import Needs
+from pennon.pipeline.batch_sizer import BatchLimits
+from pennon.pipeline.cluster.driver import borrow_session, prepare_environment, task_count, wait
+from pennon.pipeline.cluster.resources import TaskResources
 from pennon.pipeline.cluster.tasks import run_tasks
+from pennon.pipeline.column_work import ColumnWork, OutputColumn
 from pennon.pipeline.environments.preflight import Preflight
+from pennon.pipeline.job_failure import JobAbortedError, raise_task_failure
 from pennon.pipeline.refresh.counts import Counts, Ids, unpack_ids
-from pennon.pipeline.refresh.fragments import NewFragment
-from pennon.pipeline.refresh.output_limit import trim
+from pennon.pipeline.refresh.output_limit import limit_rows
 from pennon.pipeline.refresh.partition_task import PartitionTask
-from pennon.pipeline.refresh.row_task import Derivation, Recipe
-from pennon.pipeline.refresh.run_signals import Notices
-from pennon.pipeline.refresh.work_split import Item, Slice, changed_items, share, slices
+from pennon.pipeline.refresh.row_task import SIGNALS, Chunker, Projection, RowRefreshTask
+from pennon.pipeline.refresh.work_split import FragmentRange, WorkItem, changed_items, split_fragment, split_work
+from pennon.pipeline.run_signals import RunSignals
+from pennon.pipeline.task_records import add_counters
 from pennon.tables.snapshots import Snapshot, bases_of
 from pennon.views.function_views import check_index
 from pennon.views.model.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from pennon.core.job_model import RefreshSpec
     from pennon.pipeline.cluster.session import Session
     from pennon.pipeline.cluster.tasks import TaskRun
-    from pennon.pipeline.environments.environment import Shipped
+    from pennon.pipeline.environments.environment import DeployedEnvironment
     from pennon.pipeline.refresh.job import Refresh
+    from pennon.pipeline.refresh.task_result import NewFragment, RefreshTaskResult, SourceError
+    from pennon.pipeline.task_records import TaskAnswer
     from pennon.views.refresh.plan import RefreshPlan
 
-#: Hidden columns that hold what Lance says of a row, or always the same.
+#: Hidden columns of a view, and the expressions that compute them.
 _HIDDEN = {SOURCE_ROW: "_rowid", "__is_set": "true"}
-#: A task is worth starting for so many rows that need no function.
+#: A task has at least this many rows if no function computes them. An estimate, not measured.
 _LEAST_ROWS = 50_000
-#: So many errors are events of the job; all are recorded with the view.
+#: This many errors become events of the job; all are recorded with the view.
 _MOST_EVENTS = 20
 
 
 @dataclass
-class Computed:
-    """What the tasks of a refresh came to."""
+class RefreshOutput:
+    """What the tasks of a refresh have written."""
 
     fragments: list[NewFragment] = field(default_factory=list)
-    #: The source rows of those rows that may have been in the view before.
+    #: The source rows of those rows that the view may have had before.
     known: list[Ids] = field(default_factory=list)
     failed: int = 0
-    #: What functions failed on, each with the first column that its function makes.
+    #: The errors of functions, each with the first column that its function computes.
     errors: list[tuple[str, ColumnError]] = field(default_factory=list)
     trimmed_to: int | None = None
     counts: Counts = field(default_factory=Counts)
 
     @property
     def rows(self) -> int:
-        """How many rows were written."""
-        return sum(fragment.rows for fragment in self.fragments)
+        """The number of rows that were written."""
+        return sum(fragment["rows"] for fragment in self.fragments)
 
 
 class Computation:
-    """The computing part of one refresh."""
+    """Computes the rows of one refresh."""
 
-    def __init__(self, refresh: Refresh, plan: RefreshPlan, spec: dict[str, Any], run: str) -> None:
+    def __init__(self, refresh: Refresh, plan: RefreshPlan, spec: RefreshSpec, run: str) -> None:
         self._refresh = refresh
         self._services = refresh.services
         self._lease = refresh.lease
@@ -73,94 +78,91 @@ class Computation:
         self._spec = spec
         self._run = run
         self._folder = self._services.storage_root.folder(plan.table.location)
-        self._view: Any = self._services.datasets.at(plan.table, "", None)
+        self._view: LanceDataset = self._services.datasets.at(plan.table, "", None)
         self._contents = {reference: read_function(self._folder, reference) for reference in self._references()}
 
-    def run(self) -> Computed:
-        """Compute, and return what was written."""
-        with lend(self._services, self._lease, self._spec.get("cluster"), self._image()) as lent:
+    def run(self) -> RefreshOutput:
+        """Compute rows, and return what was written."""
+        with borrow_session(self._services, self._lease, self._spec.get("cluster"), self._image()) as base_session:
             self._refresh.phase = "environment"
-            with prepared(lent, self._manifest(), self._services.settings, self._lease) as (session, shipped):
+            with prepare_environment(base_session, self._manifest(), self._services.settings, self._lease) as (
+                session,
+                deployed,
+            ):
                 self._refresh.phase = "compute"
-                notices = Notices(self._folder, self._run)
-                notices.forget_old()
-                notices.begin()
+                signals = RunSignals(self._folder, SIGNALS, self._run)
+                signals.remove_expired()
+                signals.start()
                 try:
-                    computed = self._compute(session, shipped, notices)
+                    computed = self._compute(session, deployed, signals)
                 finally:
-                    notices.clear()
+                    signals.clear()
         self._check_budget(computed)
         limit = self._spec.get("output_limit")
         if limit is not None and computed.rows > limit:
-            computed.fragments = trim(computed.fragments, limit, self._target(), self._run)
+            computed.fragments = limit_rows(computed.fragments, limit, self._target(), self._run)
             computed.trimmed_to = limit
         return computed
 
-    def _compute(self, session: Session, shipped: Shipped, notices: Notices) -> Computed:
+    def _compute(self, session: Session, deployed: DeployedEnvironment, signals: RunSignals) -> RefreshOutput:
         definition = self._plan.definition
-        computed = Computed()
+        computed = RefreshOutput()
         if definition.engine == "spark":
-            self._collect(computed, self._answers(self._statement(session), notices))
+            self._collect(computed, self._wait(self._start_statement(session), signals))
             return computed
-        tasks: Any = self._partitions(session) if definition.kind == "udtf" else self._derivations(session)
-        if not tasks.groups:
+        is_udtf = definition.kind == "udtf"
+        whole = self._partition_task(session) if is_udtf else self._row_task(session)
+        if not whole.groups:
             return computed
-        # As the view was asked for, else as the authors of its functions said.
+        # The resources of the view's expansion override those that the functions declare.
         options = [read_envelope(content).options for content in self._contents.values()]
-        needs = Needs.of([definition.expansion] if definition.expansion is not None else options)
-        at_once = needs.tasks_at_once(session, self._spec.get("concurrency") or len(tasks.groups))
-        group, profile = self._lease.job.id, needs.profile(session)
+        resources = TaskResources.of([definition.expansion] if definition.expansion is not None else options)
+        at_once = resources.tasks_at_once(session, self._spec.get("concurrency") or len(whole.groups))
+        group, profile = self._lease.job.id, resources.profile(session)
         self._refresh.phase = "preflight"
-        preflight = Preflight(self._services, self._lease, session, shipped, profile)
-        preflight.fly(replace(tasks, groups=tasks.groups[:1]), self._references(), self._plan.table.name)
+        preflight = Preflight(self._lease, session, deployed, profile)
+        preflight.run(whole.with_groups(0, 1), self._references(), self._plan.table.name)
         self._refresh.phase = "compute"
-        for start in range(0, len(tasks.groups), at_once):
-            task = replace(tasks, groups=tasks.groups[start : start + at_once])
-            run = run_tasks(session, task, len(task.groups), group=group, environment=shipped, profile=profile)
-            self._collect(computed, self._answers(run, notices))
+        for start in range(0, len(whole.groups), at_once):
+            task = whole.with_groups(start, start + at_once)
+            run = run_tasks(session, task, len(task.groups), group=group, environment=deployed, profile=profile)
+            self._collect(computed, self._wait(run, signals))
         return computed
 
-    def _answers(self, run: TaskRun, notices: Notices) -> list[dict[str, Any]]:
-        """Wait for tasks, and return what they answer."""
+    def _wait(self, run: TaskRun[TaskAnswer[RefreshTaskResult]], signals: RunSignals) -> list[RefreshTaskResult]:
+        """Wait for tasks, and return their results; abort the job if one failed."""
         done = self._lease.counters.get("rows_computed", 0)
 
-        def look() -> None:
-            rows, failure = notices.read()
-            self._lease.counters["rows_computed"] = done + rows
-            if failure is not None:
-                raise JobFailedError("compute", failure["type"], failure["message"])
+        def poll() -> None:
+            status = signals.poll()
+            self._lease.counters["rows_computed"] = done + status.rows
+            raise_task_failure("compute", status.failure)
 
-        wait(run, self._lease, look, notices.stop)
+        wait(run, self._lease, poll, signals.stop)
         answers = run.results()
         for answer in answers:
-            if "failure" in answer:
-                raise JobFailedError("compute", answer["failure"]["type"], answer["failure"]["message"])
+            raise_task_failure("compute", answer["failure"])
         self._lease.counters["rows_computed"] = done
-        return answers
+        return [answer["result"] for answer in answers if answer["result"] is not None]
 
-    def _collect(self, computed: Computed, answers: list[dict[str, Any]]) -> None:
-        counters = self._lease.counters
-        for answer in answers:
-            computed.fragments += [NewFragment(**fragment) for fragment in answer["fragments"]]
-            computed.known.append(unpack_ids(answer["known"]))
-            told = answer["counters"]
-            computed.failed += int(told["rows_failed"])
-            peak = told.pop("peak_memory_bytes", 0)
-            counters["peak_memory_bytes"] = max(counters.get("peak_memory_bytes", 0), peak)
-            self._lease.add(**told)
-        errors = [error for answer in answers for error in answer["errors"]]
+    def _collect(self, computed: RefreshOutput, results: list[RefreshTaskResult]) -> None:
+        for result in results:
+            computed.fragments += result["fragments"]
+            computed.known.append(unpack_ids(result["known"]))
+            computed.failed += result["counters"]["rows_failed"]
+            add_counters(self._lease.counters, result["counters"])
+        errors = [error for result in results for error in result["errors"]]
         uses = self._plan.definition.uses()
         functions = {use.columns[0]: read_envelope(self._contents[use.reference]) for use in uses}
         for error in errors:
-            self._collect_error(computed, functions[error["column"]], **error)
+            self._collect_error(computed, functions[error["column"]], error)
 
-    def _collect_error(
-        self, computed: Computed, function: Envelope, column: str, row: int | None, partition: str | None, **error: Any
-    ) -> None:
+    def _collect_error(self, computed: RefreshOutput, function: Envelope, error: SourceError) -> None:
+        row, partition = error["row"], error["partition"]
         if len(computed.errors) < _MOST_EVENTS:
-            where = {"source_row_id": row} if partition is None else {"partition": partition}
+            where: dict[str, object] = {"source_row_id": row} if partition is None else {"partition": partition}
             data = {**where, "type": error["error_type"], "message": error["error_message"]}
-            self._services.queue.note(self._lease.job, "row_failed", self._plan.table.name, data)
+            self._lease.add_event("row_failed", data, self._plan.table.name)
         found = ColumnError(
             job_id=self._lease.job.id,
             fragment_id=SOURCE,
@@ -169,45 +171,55 @@ class Computation:
             function=function.name,
             function_version=function.version,
             table_version=self._plan.reads[0].dataset.version,
+            error_type=error["error_type"],
+            error_message=error["error_message"],
+            attempt=error["attempt"],
             created_at=now_millis(),
             partition=partition,
-            **error,
         )
-        computed.errors.append((column, found))
+        computed.errors.append((error["column"], found))
 
-    def _check_budget(self, computed: Computed) -> None:
+    def _check_budget(self, computed: RefreshOutput) -> None:
         policies = [read_envelope(content).error_policy for content in self._contents.values()]
         if any(policy.exceeded(computed.failed, self._plan.rows) for policy in policies or [ErrorPolicy()]):
-            raise JobFailedError(
+            raise JobAbortedError(
                 "compute",
                 "ErrorBudgetExceeded",
                 f"{computed.failed} of {self._plan.rows} rows failed, more than the function's error policy allows.",
             )
 
-    # What the tasks are.
+    # The tasks.
 
-    def _derivations(self, session: Session) -> Derivation:
+    def _row_task(self, session: Session) -> RowRefreshTask:
         read = self._plan.reads[0]
-        recipe = self._recipe()
+        projection = self._projection()
         count = task_count(session, self._spec.get("concurrency"))
         rows = self._plan.rows
         if not self._contents:
             count = min(count, -(-rows // _LEAST_ROWS))
-        if recipe.limit is not None or recipe.offset is not None:
-            groups: tuple[tuple[Item, ...], ...] = ((Slice(-1, 0, 0, whole=True),),)
+        if projection.limit is not None or projection.offset is not None:
+            groups: tuple[tuple[WorkItem, ...], ...] = ((FragmentRange(-1, 0, 0, is_whole=True),),)
         else:
             most = self._spec.get("source_task_size") or max(-(-rows // max(count, 1)), 1)
             if self._plan.mode == "incremental":
                 items = changed_items(read.dataset, self._plan.changes, most)
             else:
-                items = [item for fragment in read.dataset.get_fragments() for item in slices(fragment, most)]
-            groups = share(items, max(count, 1))
-        return Derivation(self._source(), self._target(), recipe, self._sizes(), self._run, self._most_rows(), groups)
+                items = [item for fragment in read.dataset.get_fragments() for item in split_fragment(fragment, most)]
+            groups = split_work(items, max(count, 1))
+        return RowRefreshTask(
+            self._source(),
+            self._target(),
+            projection,
+            self._limits(),
+            self._run,
+            self._spec.get("max_rows_per_fragment"),
+            groups,
+        )
 
-    def _statement(self, session: Session) -> TaskRun:
+    def _start_statement(self, session: Session) -> TaskRun[TaskAnswer[RefreshTaskResult]]:
         from pennon.pipeline.refresh.sql_task import WriteRows, start_statement
 
-        target, run, most_rows = self._target(), self._run, self._most_rows()
+        target, run, most_rows = self._target(), self._run, self._spec.get("max_rows_per_fragment")
         known = self._plan.changes.changed if self._plan.mode == "incremental" else None
         return start_statement(
             session,
@@ -217,14 +229,14 @@ class Computation:
             self._lease.job.id,
         )
 
-    def _recipe(self) -> Recipe:
+    def _projection(self) -> Projection:
         definition, schema = self._plan.definition, self._view.schema
         hidden = [(name, expression) for name, expression in _HIDDEN.items() if name in schema.names]
         columns = [(column.name, column.expression) for column in definition.columns]
         functions = tuple(
-            Work(
+            ColumnWork(
                 function.inputs,
-                tuple(Target(name, name, struct_field) for name, struct_field in function.outputs),
+                tuple(OutputColumn(name, name, struct_field) for name, struct_field in function.outputs),
                 self._contents[function.reference],
             )
             for function in definition.functions
@@ -232,25 +244,29 @@ class Computation:
         expansion = definition.expansion
         chunker = None
         if expansion is not None:
-            chunker = (self._contents[expansion.reference], expansion.inputs or (), expansion.outputs)
-        return Recipe((*hidden, *columns), definition.where, functions, chunker, definition.limit, definition.offset)
+            chunker = Chunker(self._contents[expansion.reference], expansion.inputs or (), expansion.outputs)
+        return Projection(
+            (*hidden, *columns), definition.where, functions, chunker, definition.limit, definition.offset
+        )
 
-    def _partitions(self, session: Session) -> PartitionTask:
+    def _partition_task(self, session: Session) -> PartitionTask:
         definition = self._plan.definition
         expansion = definition.expansion
-        assert expansion is not None  # noqa: S101 - a table function has one
-        if expansion.partition_by_indexed_column is not None:  # it may have lost its index since the view was made
+        assert expansion is not None  # noqa: S101 (a table function has one)
+        if (
+            expansion.partition_by_indexed_column is not None
+        ):  # the column may have lost its index since the view was created
             check_index(self._plan.reads[0].dataset, expansion.partition_by_indexed_column)
-        parallel = expansion.partition_by is not None or expansion.partition_by_indexed_column is not None
-        count = task_count(session, self._spec.get("concurrency")) if parallel else 1
+        is_partitioned = expansion.partition_by is not None or expansion.partition_by_indexed_column is not None
+        count = task_count(session, self._spec.get("concurrency")) if is_partitioned else 1
         return PartitionTask(
             source=self._source(),
             target=self._target(),
             definition=definition,
             function=self._contents[expansion.reference],
-            sizes=self._sizes(),
+            limits=self._limits(),
             run=self._run,
-            most_rows=self._most_rows(),
+            most_rows=self._spec.get("max_rows_per_fragment"),
             buckets=count,
             groups=tuple(range(count)),
         )
@@ -259,29 +275,29 @@ class Computation:
         return [use.reference for use in self._plan.definition.uses()]
 
     def _manifest(self) -> str | None:
-        """Return what the functions need to be installed; several have to need the same."""
-        asked = self._spec.get("manifest")
-        if asked:
-            return str(asked)
+        """Return the environment manifest, which all functions must share."""
+        requested = self._spec.get("manifest")
+        if requested:
+            return str(requested)
         definition = self._plan.definition
         found = {function.manifest for function in definition.functions if function.manifest}
         if definition.expansion is not None and definition.expansion.manifest:
             found.add(definition.expansion.manifest)
         if len(found) > 1:
-            raise JobFailedError(
+            raise JobAbortedError(
                 "environment",
                 "ManifestError",
-                "The functions of the view ask for different environments; refresh it with one 'manifest' for all.",
+                "The functions of the view need different environments; refresh it with one 'manifest' for all.",
             )
         return found.pop() if found else None
 
     def _image(self) -> str | None:
-        """Return of which image executors are to be; several functions have to ask for the same."""
+        """Return the image of the executors, which all functions must share."""
         found = {image for content in self._contents.values() if (image := read_envelope(content).options.image)}
         if len(found) > 1:
-            told = ", ".join(sorted(found))
-            raise JobFailedError(
-                "environment", "ImageError", f"The functions of the view ask for several images: {told}."
+            images = ", ".join(sorted(found))
+            raise JobAbortedError(
+                "environment", "ImageError", f"The functions of the view need different images: {images}."
             )
         return found.pop() if found else None
 
@@ -293,14 +309,10 @@ class Computation:
     def _target(self) -> Snapshot:
         return Snapshot(self._plan.table.location, self._services.storage_root.options, "", self._view.version)
 
-    def _sizes(self) -> Sizes:
+    def _limits(self) -> BatchLimits:
         settings = self._services.settings
-        return Sizes(
+        return BatchLimits(
             batch_rows=settings.backfill_batch_rows,
             batch_bytes=settings.backfill_batch_bytes,
             threads=self._spec.get("intra_applier_concurrency") or 1,
         )
-
-    def _most_rows(self) -> int | None:
-        most: int | None = self._spec.get("max_rows_per_fragment")
-        return most

@@ -1,4 +1,4 @@
-"""Counting what a refresh did: which rows of the source have rows in the view, before and after."""
+"""The row counts of a refresh: how many rows of the view were added, updated and removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,33 +15,33 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Counts:
-    """What a refresh did to the rows of a view."""
+    """How many rows of a view a refresh added, updated and removed."""
 
     added: int = 0
     updated: int = 0
     removed: int = 0
 
 
-def pack_ids(parts: Sequence[NDArray[Any]]) -> str:
-    """Return ids as text, for the answer of a task."""
+def pack_ids(parts: Sequence[NDArray[np.integer]]) -> str:
+    """Encode ids as text, for the result of a task."""
     if not parts:
         return ""
     return base64.b64encode(zlib.compress(np.concatenate(parts).astype(np.int64).tobytes(), 1)).decode()
 
 
 def unpack_ids(text: str) -> Ids:
-    """Return the ids that a task answered."""
+    """Decode the ids in the result of a task."""
     if not text:
         return np.empty(0, dtype=np.int64)
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.int64)
 
 
 def count(written: int, known: Ids, removed: Ids) -> Counts:
-    """Count rows: as many as took the place of others of the same source row are neither new nor gone.
+    """Count rows; one that replaces another of the same source row is updated.
 
     Args:
-        written: How many rows were written.
-        known: Of those, the source rows of the ones that may have been there before.
+        written: The number of rows that were written.
+        known: The source rows of those that the view may have had before.
         removed: The source rows of the rows that were removed.
     """
     after, rows_after = np.unique(known, return_counts=True)

@@ -1,73 +1,58 @@
-"""Writing rows as new fragments of a table, in files that tell which job wrote them, without committing them."""
+"""New fragments of a view: data files that name the job that wrote them, and are not committed yet."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from pennon.pipeline.refresh.sorted_lookup import DISTINCT_KEY, RISING_KEY
+from pennon.pipeline.refresh.row_lookup import CONSECUTIVE_KEY
+from pennon.pipeline.task_records import record_data_file
 from pennon.tables.data_files import DataFileWriter, WrittenFile
 from pennon.views.model.definition import SOURCE_ROW
 
 if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
+    from pennon.pipeline.refresh.task_result import NewFragment
     from pennon.storage.file_io import FileIO
     from pennon.tables.snapshots import Snapshot
 
-_FILE_FIELDS = (
-    "path",
-    "fields",
-    "column_indices",
-    "file_major_version",
-    "file_minor_version",
-    "file_size_bytes",
-)
+
+class SchemaMismatchError(Exception):
+    """Rows do not fit the schema of the view."""
 
 
-class MisfitError(Exception):
-    """Rows do not fit the schema of the table they are for."""
+def fragment_metadata(fragment: NewFragment) -> FragmentMetadata:
+    """Return a new fragment as Lance commits it."""
+    from lance.fragment import DataFile, FragmentMetadata
+
+    return FragmentMetadata(0, [DataFile(**fragment["file"])], fragment["rows"], None, None)
 
 
-@dataclass(frozen=True)
-class NewFragment:
-    """A file of rows that is written, and not committed."""
-
-    file: dict[str, Any]
-    rows: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a task answers it."""
-        return asdict(self)
-
-    def metadata(self) -> Any:
-        """Return it as Lance commits it."""
-        from lance.fragment import DataFile, FragmentMetadata
-
-        return FragmentMetadata(0, [DataFile(**self.file)], self.rows, None, None)
-
-
-class _Order:
-    """Notices whether the rows of a file are in the order of the source's, and whether each comes from another."""
+class _SourceRows:
+    """Detects files whose rows come from consecutive source rows, one row each."""
 
     def __init__(self) -> None:
-        self._last = -1
-        #: By how much the source's rows rise at least, from each row to the next.
-        self._step = 1
+        self._first: int | None = None
+        self._next = 0
+        self._is_consecutive = True
 
-    def see(self, rows: pa.RecordBatch) -> None:
+    def add(self, rows: pa.RecordBatch) -> None:
         """Look at the next rows."""
-        if self._step >= 0:
-            sources = rows.column(SOURCE_ROW).to_numpy()
-            self._step = min(self._step, int(np.diff(sources, prepend=self._last).min()))
-            self._last = int(sources[-1])
+        sources = rows.column(SOURCE_ROW).to_numpy()
+        if self._first is None:
+            self._first = self._next = int(sources[0])
+        self._is_consecutive &= bool((np.diff(sources, prepend=self._next - 1) == 1).all())
+        self._next = int(sources[-1]) + 1
 
-    def take(self) -> dict[str, str]:
-        """Say so of a file that ends here."""
-        step, self._step, self._last = self._step, 1, -1
-        return {key: SOURCE_ROW for key, least in ((RISING_KEY, 0), (DISTINCT_KEY, 1)) if step >= least}
+    def finish(self) -> dict[str, str]:
+        """Return the metadata of a file that ends here."""
+        metadata = {CONSECUTIVE_KEY: str(self._first)} if self._is_consecutive else {}
+        self._first, self._is_consecutive = None, True
+        return metadata
 
 
 class FragmentWriter:
@@ -77,24 +62,24 @@ class FragmentWriter:
         self._dataset = target.open()
         self.schema = pa.schema([self._dataset.schema.field(name).remove_metadata() for name in names])
         version = self._dataset.data_storage_version
-        order = _Order() if SOURCE_ROW in self.schema.names else None
+        source_rows = _SourceRows() if SOURCE_ROW in self.schema.names else None
         self._files = DataFileWriter(
-            target.home, target.options, self.schema, version, mark, most_rows, self._add_fragment, order
+            target.home, target.options, self.schema, version, mark, most_rows, self._add_fragment, source_rows
         )
         self.fragments: list[NewFragment] = []
         self.bytes_written = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows, if they fit the schema."""
+        """Write rows; raises SchemaMismatchError if they do not fit."""
         self._files.write(fit(batch, self.schema))
 
     def close(self) -> list[NewFragment]:
-        """Finish the last file and return the fragments."""
+        """Complete the last file, and return the fragments."""
         self._files.close()
         return self.fragments
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the files."""
         self._files.abort()
 
     def _add_fragment(self, written: WrittenFile) -> None:
@@ -102,33 +87,29 @@ class FragmentWriter:
 
         file = DataFile.create(self._dataset, written.name)
         self.bytes_written += written.size
-        self.fragments.append(NewFragment({name: _plain(getattr(file, name)) for name in _FILE_FIELDS}, written.rows))
+        self.fragments.append({"file": record_data_file(file), "rows": written.rows})
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows in the order and types of a schema; raise MisfitError when they would not be what they are."""
+    """Return rows in the order and types of a schema; raise SchemaMismatchError when a cast would change a value."""
     columns = []
     for field in schema:
         if field.name not in batch.schema.names:
-            raise MisfitError(f"The rows have no column {field.name!r}.")
+            raise SchemaMismatchError(f"The rows have no column {field.name!r}, which the view has.")
         column = batch.column(field.name)
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise MisfitError(f"The column {field.name!r} is declared as {field.type}: {error}.") from None
+            raise SchemaMismatchError(f"The column {field.name!r} is declared as {field.type}: {error}.") from None
         if not field.nullable and columns[-1].null_count:
-            raise MisfitError(f"The column {field.name!r} is declared without nulls, but has some.")
+            raise SchemaMismatchError(f"The column {field.name!r} is declared without nulls, but has some.")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def remove_strays(folder: FileIO, marks: Collection[str], kept: Collection[str]) -> None:
-    """Remove the files that carry one of these marks and that no version names."""
-    beginnings = tuple(f"{mark}-" for mark in marks)
+def remove_orphan_files(folder: FileIO, marks: Collection[str], kept: Collection[str]) -> None:
+    """Remove the files whose names begin with one of these marks, except for those that a version uses."""
+    prefixes = tuple(f"{mark}-" for mark in marks)
     for file in list(folder.files("data")):
         name = file.path.rsplit("/", 1)[1]
-        if name.startswith(beginnings) and name not in kept:
+        if name.startswith(prefixes) and name not in kept:
             folder.remove(file.path)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, list | tuple) else value

@@ -1,12 +1,19 @@
-"""The rows of a table by the partitions of an IVF index, also those that came after the index was built."""
+"""The rows of a table by the partitions of an IVF index, including rows that the index does not cover."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+    from lance.fragment import LanceFragment
+
+    from pennon.core.arrow_typing import AnyArray
 
 Ids = NDArray[np.uint64]
 
@@ -14,7 +21,7 @@ Ids = NDArray[np.uint64]
 class IndexPartitions:
     """The partitions of the IVF index of a column."""
 
-    def __init__(self, dataset: Any, column: str, where: str | None) -> None:
+    def __init__(self, dataset: LanceDataset, column: str, where: str | None) -> None:
         self._dataset = dataset
         self._column = column
         self._where = where
@@ -26,17 +33,17 @@ class IndexPartitions:
         self.count = int(self._reader.num_partitions())
 
     def rows(self, number: int) -> Ids:
-        """Return the ids of the rows of a partition, in rising order."""
+        """Return the ids of the rows of a partition, ascending."""
         stored: Ids = self._reader.read_partition(number).column("_rowid").to_numpy()
         stored = stored[np.isin(stored, self._covered)]
         ids, nearest = self._others
         return np.sort(np.concatenate([stored, ids[nearest == number]]))
 
     @cached_property
-    def _fragments(self) -> tuple[list[Any], list[Any]]:
-        """The fragments that the index is about, and the others.
+    def _fragments(self) -> tuple[list[LanceFragment], list[LanceFragment]]:
+        """The fragments that the index covers, and the others.
 
-        A row that was updated keeps its id, and the index its old vector: where the row is now tells.
+        An updated row keeps its id, and the index its old vector, so the fragment decides whether the index counts.
         """
         known = {
             int(fragment)
@@ -64,15 +71,15 @@ class IndexPartitions:
 
     @cached_property
     def _others(self) -> tuple[Ids, NDArray[np.int64]]:
-        """The rows that no partition of the index has, and the partition whose centroid is nearest to each."""
+        """The rows that no partition of the index has, and the partition with the nearest centroid for each."""
         _, outside = self._fragments
-        ids: list[Any] = []
-        nearest: list[Any] = []
-        batches = []
+        ids: list[Ids] = []
+        nearest: list[NDArray[np.int64]] = []
+        batches: list[pa.RecordBatch] = []
         if len(self._covered) and len(self._unknown):
             import pyarrow as pa
 
-            taken = self._dataset._take_rows(  # noqa: SLF001
+            taken: pa.Table = self._dataset._take_rows(  # noqa: SLF001 (nothing public takes rows by id)
                 pa.array(self._unknown), columns={"_rowid": "_rowid", "vector": f"`{self._column}`"}
             )
             batches += taken.to_batches()
@@ -95,9 +102,9 @@ class IndexPartitions:
         stats = self._reader.stats["indices"][0]
         return np.asarray(stats["centroids"], dtype=np.float64), str(stats["metric_type"]).lower()
 
-    def _nearest(self, vectors: Any) -> NDArray[np.int64]:
+    def _nearest(self, vectors: AnyArray) -> NDArray[np.int64]:
         centroids, metric = self._centroids
-        # A row without a vector is in no partition of the index; it belongs to the first.
+        # The index has no partition for a row without a vector; treat it as the zero vector.
         width = centroids.shape[1]
         values = np.array(
             [row if row is not None else [0.0] * width for row in vectors.to_pylist()], dtype=np.float64

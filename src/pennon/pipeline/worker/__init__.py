@@ -1,1 +1,1 @@
-"""The worker: it claims jobs, holds their leases and runs them."""
+"""The worker: claims jobs, holds their leases and runs them."""

@@ -1,4 +1,4 @@
-"""The worker: takes jobs from the queue and carries them out, several at once."""
+"""The loop of a worker: claims jobs from the queue and runs them, several at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, ServiceUnavailableError
 
-from pennon.catalog.jobs import CANCELLED, DONE, FAILED, TIMED_OUT, Job
+from pennon.catalog.jobs import Job
+from pennon.core.job_model import Failure, JobKind, JobResult, JobState, StopRequest
 from pennon.functions.environment_manifest import ManifestError
-from pennon.jobs.control import CANCEL, PAUSE
-from pennon.jobs.queue import LeaseLostError, StopRequestedError, timed_out
+from pennon.jobs.errors import LeaseLostError, StopRequestedError
+from pennon.jobs.queue import timeout_failure
 from pennon.pipeline.backfill.job import Backfill
-from pennon.pipeline.backfill.plan_run import JobFailedError
 from pennon.pipeline.cluster.clusters import UnknownClusterError
 from pennon.pipeline.cluster.java import JavaNotFoundError
 from pennon.pipeline.cluster.prestart import warm_up
@@ -25,6 +25,7 @@ from pennon.pipeline.cluster.resources import ResourcesUnavailableError
 from pennon.pipeline.cluster.session import ClusterBusyError, ClusterUnavailableError, SparkLostError
 from pennon.pipeline.cluster.tasks import TaskError
 from pennon.pipeline.environments.environment import BuildError
+from pennon.pipeline.job_failure import JobAbortedError
 from pennon.pipeline.refresh.job import Refresh
 from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 
@@ -34,16 +35,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.worker")
 
+# Intervals; none was measured.
 _TRIGGER_SECONDS = 1.0
+#: How long a job stays claimed when its cluster cannot be opened beside another.
 _BUSY_SECONDS = 5.0
-#: Between two looks at a catalog that is out of order.
-_AWAY_SECONDS = 1.0
-#: By what the wait of a worker without work grows, and up to how many times the setting.
-_SLOWER, _LONGEST = 1.05, 10
-#: How often it looks meanwhile whether anything was written, where the catalog tells that for next to nothing.
-_GLANCE_SECONDS = 0.005
-#: Errors of executors, or of a driver of Spark that died, after which trying again may help.
-_PASSING = frozenset(
+#: The pause after the catalog could not be read.
+_CATALOG_RETRY_SECONDS = 1.0
+#: The pause of an idle worker grows by this factor, up to this many times the setting.
+_PAUSE_GROWTH, _LONGEST_PAUSE = 1.05, 10
+#: How often an idle worker checks for writes to the catalog, where that costs almost nothing.
+_CHANGE_CHECK_SECONDS = 0.005
+#: Errors of executors, or of a Spark driver that died, after which a retry may succeed.
+_TRANSIENT_ERRORS = frozenset(
     {
         "PythonWorkerDied",
         "ConnectionError",
@@ -59,24 +62,27 @@ _PASSING = frozenset(
 
 
 class Runner(Protocol):
-    """Carries out one job."""
+    """Runs one job."""
 
     phase: str
 
-    def run(self) -> dict[str, Any]:
-        """Carry it out and return its result."""
+    def run(self) -> JobResult:
+        """Run the job and return its result."""
 
 
-RUNNERS: dict[str, Callable[[WorkerServices, Lease], Runner]] = {"backfill": Backfill, "refresh": Refresh}
+RUNNERS: dict[JobKind, Callable[[WorkerServices, Lease], Runner]] = {
+    JobKind.BACKFILL: Backfill,
+    JobKind.REFRESH: Refresh,
+}
 
 
 def _next_pause(pause: float, shortest: float) -> float:
-    """Return how long a worker without work waits: longer each time, so that one that idles for long asks seldom."""
-    return min(max(pause * _SLOWER, shortest), shortest * _LONGEST)
+    """Return how long an idle worker waits: longer each time, so that it polls less often."""
+    return min(max(pause * _PAUSE_GROWTH, shortest), shortest * _LONGEST_PAUSE)
 
 
 class Worker:
-    """A process that carries out jobs."""
+    """Claims jobs and runs them in threads."""
 
     def __init__(
         self,
@@ -94,59 +100,59 @@ class Worker:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Work until told to stop; a job under way is then left for another worker."""
+        """Run jobs until the worker must stop; another worker continues those that run then."""
         settings = self._services.settings
         slots = settings.worker_slots
         me = self._worker_registry.register(slots)
-        for name, chore, seconds in (
+        for name, action, seconds in (
             ("heartbeat", lambda: self._worker_registry.heartbeat(me, self._busy), settings.job_lease_seconds),
             ("triggers", self._triggers, _TRIGGER_SECONDS),
         ):
-            repeat = partial(self._repeat, name, chore, seconds)
+            repeat = partial(self._repeat, name, action, seconds)
             threading.Thread(target=repeat, name=f"pennon-worker-{name}", daemon=True).start()
-        if settings.worker_warm:
-            self._warm()
+        if settings.spark_prestart:
+            self._prestart()
         with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
             while not self.stopping.is_set():
                 change_token = self._services.database.change_token()
-                taken = self._take(me.id, slots, threads)
-                pause = 0.0 if taken else _next_pause(pause, settings.worker_poll_seconds)
-                self._rest(pause, change_token)
-        self._worker_registry.leave(me)
+                claimed = self._claim(me.id, slots, threads)
+                pause = 0.0 if claimed else _next_pause(pause, settings.worker_poll_interval_seconds)
+                self._pause(pause, change_token)
+        self._worker_registry.deregister(me)
         self._services.sessions.close()
 
-    def _warm(self) -> None:
-        """Start Spark before there is a job for it, unless the worker is told to stop."""
+    def _prestart(self) -> None:
+        """Start Spark before there is a job for it, unless the worker must stop."""
         try:
             with self._services.sessions.use(check=self._check) as session:
                 warm_up(session, lambda: self.stopping.is_set() or self._services.queue.has_work())
-                logger.info("Spark is warm")
+                logger.info("Spark has started")
         except ShuttingDownError:
             return
         except (ClusterUnavailableError, JavaNotFoundError, TaskError) as error:
-            logger.warning("Spark is not warm, and is started with the first job: %s", error)
+            logger.warning("Spark did not start; the first job will start it: %s", error)
 
     def _check(self) -> None:
         if self.stopping.is_set():
             raise ShuttingDownError
 
-    def _rest(self, seconds: float, change_token: Hashable) -> None:
-        """Wait for as long, or until something was written to the catalog since its stamp was taken."""
+    def _pause(self, seconds: float, change_token: Hashable) -> None:
+        """Wait, at most until something is written to the catalog after the change token was read."""
         database, end = self._services.database, time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and database.change_token() == change_token:
-            if self.stopping.wait(left if change_token is None else min(left, _GLANCE_SECONDS)):
+            if self.stopping.wait(left if change_token is None else min(left, _CHANGE_CHECK_SECONDS)):
                 break
 
-    def _take(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
-        """Start the next job if there is one and a slot for it."""
+    def _claim(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
+        """Claim the next job and start it, if a slot is free; return whether there was one."""
         if self._busy >= slots or not self._may_write():
             return False
         try:
             job = self._services.queue.claim(worker, self._services.settings.job_lease_seconds)
         except Exception:
-            logger.exception("the worker cannot look for jobs; that is tried again")
-            self.stopping.wait(_AWAY_SECONDS)
+            logger.exception("could not claim a job; retrying")
+            self.stopping.wait(_CATALOG_RETRY_SECONDS)
             return False
         if job is None:
             return False
@@ -157,74 +163,72 @@ class Worker:
 
     def _work(self, job: Job) -> None:
         try:
-            self.carry_out(job)
+            self.run_job(job)
         except Exception:
-            logger.exception("job %s could not be ended; its lease will run out", job.id)
+            logger.exception("could not record the end of job %s; its lease will expire", job.id)
         finally:
             with self._lock:
                 self._busy -= 1
 
-    def carry_out(self, job: Job) -> None:
-        """Carry out a job that was claimed, and say how it ended."""
-        queue, lease = (
-            self._services.queue,
-            Lease(self._services.queue, job, self._services.settings.job_lease_seconds, self.stopping),
-        )
-        with lease.held():
+    def run_job(self, job: Job) -> None:
+        """Run a claimed job, and record how it ended."""
+        queue = self._services.queue
+        lease = Lease(queue, job, self._services.settings.job_lease_seconds, self.stopping)
+        with lease.heartbeats():
             runner = RUNNERS[job.kind](self._services, lease)
             try:
                 result = runner.run()
-                queue.finish(job, DONE, counters=lease.counters, result=result)
+                queue.finish(job, JobState.DONE, counters=lease.counters, result=result)
                 logger.info("job %s is done: %s", job.id, result)
             except LeaseLostError:
-                logger.warning("job %s is not this worker's any more", job.id)
+                logger.warning("the lease on job %s was lost", job.id)
             except ShuttingDownError:
-                queue.release(job, "pending", lease.counters)
+                queue.release(job, lease.counters)
             except ClusterBusyError as busy:
                 logger.info("job %s waits: %s", job.id, busy)
-                self.stopping.wait(_BUSY_SECONDS)  # with the lease in hand, or it would be claimed again at once
-                queue.release(job, "pending", lease.counters)
+                self.stopping.wait(_BUSY_SECONDS)  # before the release, because it would be claimed again at once
+                queue.release(job, lease.counters)
             except StopRequestedError as stop:
-                self._stop(job, lease, stop.wish)
+                self._stop(job, lease, stop.stop_request)
             except SparkLostError as loss:
-                logger.warning("job %s lost its Spark: %s", job.id, loss)
-                queue.hand_over(job, failure_of(loss, runner.phase), lease.counters)
+                logger.warning("job %s lost Spark: %s", job.id, loss)
+                queue.requeue(job, failure_of(loss, runner.phase), lease.counters)
             except Exception as error:
                 failure = failure_of(error, runner.phase)
                 logger.warning("job %s failed: %s", job.id, failure, exc_info=not is_expected(error))
-                queue.finish(job, FAILED, counters=lease.counters, failure=failure)
+                queue.finish(job, JobState.FAILED, counters=lease.counters, failure=failure)
 
-    def _stop(self, job: Job, lease: Lease, wish: str) -> None:
+    def _stop(self, job: Job, lease: Lease, request: StopRequest) -> None:
         queue = self._services.queue
-        if wish == PAUSE:
-            queue.release(job, "paused", lease.counters)
-        elif wish == CANCEL:
-            queue.finish(job, CANCELLED, counters=lease.counters)
+        if request == StopRequest.PAUSE:
+            queue.release(job, lease.counters, paused=True)
+        elif request == StopRequest.CANCEL:
+            queue.finish(job, JobState.CANCELLED, counters=lease.counters)
         else:
-            queue.finish(job, TIMED_OUT, counters=lease.counters, failure=timed_out(job))
+            queue.finish(job, JobState.TIMED_OUT, counters=lease.counters, failure=timeout_failure(job))
 
-    def _repeat(self, name: str, chore: Callable[[], None], seconds: float) -> None:
+    def _repeat(self, name: str, action: Callable[[], None], seconds: float) -> None:
         while not self.stopping.wait(seconds):
             try:
-                chore()
+                action()
             except Exception:
-                logger.exception("the worker's %s failed; it is tried again", name)
+                logger.exception("the worker's %s failed; retrying", name)
 
 
-def failure_of(error: Exception, phase: str) -> dict[str, Any]:
-    """Return what went wrong as a job tells it."""
-    if isinstance(error, JobFailedError):
+def failure_of(error: Exception, phase: str) -> Failure:
+    """Return the failure to record for an error."""
+    if isinstance(error, JobAbortedError):
         return error.failure
     if isinstance(error, TaskError):
-        kind, message, retryable = error.kind, error.message, error.kind in _PASSING
+        kind, message, retryable = error.kind, error.message, error.kind in _TRANSIENT_ERRORS
     else:
         kind, message = type(error).__name__, str(error) or type(error).__name__
-        passing = (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError, SparkLostError)
-        retryable = isinstance(error, passing) or kind in _PASSING
-    return {"phase": phase, "type": kind, "message": message, "retryable": retryable}
+        transient = (ConcurrentModificationError, ServiceUnavailableError, ClusterUnavailableError, SparkLostError)
+        retryable = isinstance(error, transient) or kind in _TRANSIENT_ERRORS
+    return Failure(phase=phase, type=kind, message=message, retryable=retryable)
 
 
 def is_expected(error: Exception) -> bool:
-    """Tell whether an error is about the job, not about Pennon."""
-    known = (JobFailedError, TaskError, LanceNamespaceError, ManifestError, BuildError, ResourcesUnavailableError)
+    """Return whether an error is about the job, not about Pennon."""
+    known = (JobAbortedError, TaskError, LanceNamespaceError, ManifestError, BuildError, ResourcesUnavailableError)
     return isinstance(error, (*known, ClusterUnavailableError, UnknownClusterError, JavaNotFoundError))

@@ -16,9 +16,10 @@ from pennon.core.settings import Settings
 
 def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     """Run jobs until the process receives SIGTERM or SIGINT."""
-    from pennon.jobs.auto_backfill import AutoBackfill, Triggers
+    from pennon.jobs.auto_backfill import AutoBackfill
     from pennon.jobs.auto_refresh import AutoRefresh
     from pennon.jobs.pin_sweep import PinSweep
+    from pennon.jobs.triggers import Triggers
     from pennon.pipeline.cluster.session import Sessions
     from pennon.pipeline.worker.loop import Worker
     from pennon.pipeline.worker.worker_services import WorkerServices
@@ -26,16 +27,14 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
 
     services = WorkerServices(**vars(build_services(settings)), sessions=Sessions(settings))
     triggers = Triggers(
-        AutoBackfill(settings, services.database, services.datasets, services.column_state_store, services.queue),
-        AutoRefresh(settings, services.database, services.datasets, services.queue),
-        PinSweep(services.database, services.storage_root),
+        AutoBackfill(services), AutoRefresh(services), PinSweep(services.database, services.storage_root)
     )
 
     def tick() -> None:
         if not services.ownership.is_due or services.ownership.check() is None:
             triggers.tick()
 
-    # Jobs write to tables: they wait while the storage root belongs to another catalog.
+    # Jobs write to tables, so none is claimed while the storage root belongs to another catalog.
     worker = Worker(services, services.worker_registry, tick, lambda: services.ownership.refusal is None)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: worker.stopping.set())
@@ -48,10 +47,10 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
 
 
 def quiet_libraries() -> None:
-    """Silence what libraries log at every job; must run before they are imported."""
+    """Silence what libraries log for every job; must be called before they are imported."""
     os.environ.setdefault("LANCE_LOG", "error")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    # Py4J logs the trace of a Spark that was stopped through the root logger, below a warning.
+    # Py4J logs the traceback of a stopped Spark to the root logger, below the level of a warning.
     logging.getLogger().addFilter(lambda record: record.levelno >= logging.WARNING)
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 

@@ -1,4 +1,4 @@
-"""The services of a worker: those of every process, and sessions of Spark."""
+"""The services of a worker: those of every process, and Spark sessions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkerServices(Services):
-    """What jobs work with; one of each in a worker."""
+    """What jobs work with; a worker has one of each."""
 
     sessions: Sessions

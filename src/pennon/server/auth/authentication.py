@@ -1,6 +1,6 @@
-"""Who calls: API keys, or anyone on loopback while no key is configured.
+"""Authentication by API keys; while no key is configured, anyone on loopback is an administrator.
 
-This is the seam for other ways to sign in: whatever recognises a caller returns a ``Principal`` with its grants.
+Other kinds of authentication would be added here: they return a ``Principal`` with its grants.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
@@ -17,44 +17,45 @@ from pennon.catalog import keys
 from pennon.core.caller import ANONYMOUS_ADMIN, Principal
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from pennon.catalog import Database
     from pennon.server.http.exchange import Exchange
 
-
-#: No name of a host is longer, with its port.
-_LONGEST_HOST = 300
+#: No host name is longer, with its port.
+_MAX_HOST_CHARACTERS = 300
 
 
 class Authenticator:
-    """Recognises callers by their keys."""
+    """Authenticates callers by their keys."""
 
     def __init__(self, database: Database, *, insecure: bool) -> None:
         self._database = database
         self._insecure = insecure
 
-    def recognise(self, exchange: Exchange, body: Mapping[str, Any]) -> Principal:
-        """Return who calls, or raise why nobody may."""
+    def authenticate(self, exchange: Exchange, body: Mapping[str, JsonValue]) -> Principal:
+        """Return the caller of a request, or raise the reason why it is refused."""
         secret = _credential(exchange, body)
         key = self._database.read(lambda connection: keys.find(connection, secret)) if secret else None
         required = key is not None or self._database.cached_read(keys.any_configured)
         if not required:
             if not self._insecure:
-                _refuse_strangers(exchange)
+                _check_origin(exchange)
             return ANONYMOUS_ADMIN
         if secret is None:
             raise UnauthenticatedError("This server needs an API key; send it as x-api-key or as a bearer token.")
         if key is None:
-            raise UnauthenticatedError("The API key is not known, was revoked or has expired.")
+            raise UnauthenticatedError("The API key is unknown, revoked or expired.")
         return key.principal
 
 
 def has_credential(exchange: Exchange) -> bool:
-    """Tell whether the headers of a request name a key."""
+    """Tell whether the headers of a request have a key."""
     return _credential(exchange, {}) is not None
 
 
-def _credential(exchange: Exchange, body: Mapping[str, Any]) -> str | None:
-    """Return the key of a request; headers win over what the body states."""
+def _credential(exchange: Exchange, body: Mapping[str, JsonValue]) -> str | None:
+    """Return the key of a request; headers take precedence over the body."""
     headers = exchange.headers
     if headers.get("x-api-key"):
         return headers["x-api-key"]
@@ -63,32 +64,34 @@ def _credential(exchange: Exchange, body: Mapping[str, Any]) -> str | None:
         return token.strip()
     identity = body.get("identity")
     if isinstance(identity, dict):
-        stated = identity.get("api_key") or identity.get("auth_token")
-        return stated if isinstance(stated, str) and stated else None
+        key = identity.get("api_key") or identity.get("auth_token")
+        return key if isinstance(key, str) and key else None
     return None
 
 
-def _refuse_strangers(exchange: Exchange) -> None:
-    """Keep web pages from using a server without keys through their visitor's browser."""
+def _check_origin(exchange: Exchange) -> None:
+    """Keep web pages of other origins from using a server without keys through the browsers of their visitors."""
     host = exchange.headers.get("host", "")
     origin = exchange.headers.get("origin")
-    if origin is not None and _parts_of(origin).netloc != host:
-        raise PermissionDeniedError("Requests from other web sites are refused while no API key is configured.")
-    if host and (len(host) > _LONGEST_HOST or not _is_own_name(host)):
-        raise PermissionDeniedError("Address this server as localhost or by its IP while no API key is configured.")
+    if origin is not None and _split_url(origin).netloc != host:
+        raise PermissionDeniedError("Requests from other origins are refused while no API key is configured.")
+    if host and (len(host) > _MAX_HOST_CHARACTERS or not _is_own_name(host)):
+        raise PermissionDeniedError(
+            "Use localhost or an IP address to reach this server while no API key is configured."
+        )
 
 
-def _parts_of(address: str) -> SplitResult:
-    """Return the parts of an address; of one that cannot be read, none."""
+def _split_url(url: str) -> SplitResult:
+    """Return the parts of a URL; those of an invalid one are empty."""
     try:
-        return urlsplit(address)
+        return urlsplit(url)
     except ValueError:
         return urlsplit("")
 
 
 @lru_cache(maxsize=256)
 def _is_own_name(host: str) -> bool:
-    hostname = _parts_of(f"//{host}").hostname or ""
+    hostname = _split_url(f"//{host}").hostname or ""
     if hostname == "localhost" or hostname.endswith(".localhost"):
         return True
     try:

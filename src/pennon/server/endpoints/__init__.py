@@ -1,1 +1,1 @@
-"""Endpoint functions: how operations are called whose bodies or responses are not plain JSON."""
+"""Endpoints: operations whose bodies, responses or clients need more than a method of the namespace."""

@@ -1,17 +1,17 @@
-"""How the operations on feature columns are called."""
+"""Endpoints of operations on feature columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pennon.namespace.models.columns import BackfillPlan, BackfillRequest
-from pennon.server.endpoints.extensions import Reply
+from pennon.server.request import Response
 
 if TYPE_CHECKING:
-    from pennon.server.endpoints.data import Call
+    from pennon.server.request import RequestContext
 
 
-def backfill_column(call: Call) -> Any:
-    """Submit a backfill; the plan of one that is only asked for is answered at once."""
-    answer = call.namespace.alter_table_backfill_columns(call.request(BackfillRequest))
-    return Reply(200, answer.model_dump()) if isinstance(answer, BackfillPlan) else answer
+def backfill_column(context: RequestContext) -> object:
+    """Submit a backfill; a dry run returns its plan."""
+    result = context.namespace.alter_table_backfill_columns(context.parse(BackfillRequest))
+    return Response(200, result.model_dump()) if isinstance(result, BackfillPlan) else result

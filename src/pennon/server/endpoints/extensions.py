@@ -1,143 +1,146 @@
-"""How the operations beyond the specification are called."""
+"""Endpoints of operations that LanceDB's client sends and the specification does not have."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
 
-from pennon.namespace.operations import parse_choice
+from pennon.namespace.models.extensions import (
+    BeginUploadRequest,
+    CherryPickRequest,
+    CloneTableRequest,
+    DiffBranchRequest,
+    FetchBlobsRequest,
+    PrewarmIndexRequest,
+    UploadRequest,
+)
+from pennon.namespace.requests import parse_choice
 from pennon.server.http.exchange import version_header
 from pennon.server.http.streams import BlobStream
+from pennon.server.request import Response
 
 if TYPE_CHECKING:
-    from pennon.namespace.queries import Answer
-    from pennon.server.endpoints.data import Call
+    from collections.abc import Mapping
 
-Value = TypeVar("Value", int, str)
+    from pydantic import BaseModel
 
-# No blob and no table is as large as eighteen digits can say.
+    from pennon.namespace.queries import QueryResult
+    from pennon.server.request import RequestContext
+
+# No blob and no table has more bytes or rows than 18 digits can express.
 _NUMBER = re.compile(r"[0-9]{1,18}")
-#: What LanceDB's client for Node.js calls the outcomes of what others call a cherry-pick.
-_AS_MERGE = {"failed": "rejected", "cherryPicked": "merged"}
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?")
+#: The statuses of a cherry-pick that LanceDB's client for Node.js, which calls it a merge, knows by other names.
+_MERGE_STATUSES = {"failed": "rejected", "cherryPicked": "merged"}
 
 
-@dataclass(frozen=True)
-class Reply:
-    """An answer that is more than a body: with a status and headers of its own."""
-
-    status: int
-    body: bytes | dict[str, Any]
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-def clone_table(call: Call) -> Any:
+def clone_table(context: RequestContext) -> BaseModel:
     """Clone a table."""
-    source = _text(call, "source_location")
-    version, tag = _optional(call, "source_version", int), _optional(call, "source_tag", str)
-    shallow = call.stated.get("is_shallow", True) is not False
-    return call.namespace.clone_table(call.identifier, source, version, tag, shallow=shallow)
+    request = context.parse(CloneTableRequest)
+    return context.namespace.clones.clone_table(
+        context.id,
+        request.source_location,
+        request.source_version,
+        request.source_tag,
+        shallow=request.is_shallow is not False,
+    )
 
 
-def begin_upload(call: Call) -> Any:
-    """Begin an upload in parts."""
-    return call.namespace.begin_upload(call.identifier, _optional(call, "branch", str))
+def begin_upload(context: RequestContext) -> BaseModel:
+    """Begin a multipart upload."""
+    return context.namespace.uploads.begin_upload(context.id, context.parse(BeginUploadRequest).branch)
 
 
-def complete_upload(call: Call) -> Any:
-    """Commit an upload."""
-    return call.namespace.complete_upload(call.identifier, _text(call, "upload_id"))
+def complete_upload(context: RequestContext) -> BaseModel:
+    """Commit a multipart upload."""
+    return context.namespace.uploads.complete_upload(context.id, context.parse(UploadRequest).upload_id)
 
 
-def abort_upload(call: Call) -> Any:
-    """Give an upload up."""
-    return call.namespace.abort_upload(call.identifier, _text(call, "upload_id"))
+def abort_upload(context: RequestContext) -> BaseModel:
+    """Abort a multipart upload."""
+    return context.namespace.uploads.abort_upload(context.id, context.parse(UploadRequest).upload_id)
 
 
-def add_part(call: Call) -> Any:
-    """Take in a part of an upload."""
-    mode = parse_choice("mode", call.stated.get("mode"), ("append", "overwrite"))
-    part_id = _text(call, "upload_part_id")
-    with call.source() as source:
-        return call.namespace.add_part(call.identifier, _text(call, "upload_id"), part_id, source, mode)
+def add_part(context: RequestContext) -> BaseModel:
+    """Add the body to a multipart upload."""
+    mode = parse_choice("mode", context.text("mode"), ("append", "overwrite"))
+    upload_id, part_id = context.text("upload_id"), context.text("upload_part_id")
+    if not upload_id or not part_id:
+        raise InvalidInputError("A part of an upload needs both 'upload_id' and 'upload_part_id' in the query.")
+    with context.source() as source:
+        return context.namespace.uploads.add_part(context.id, upload_id, part_id, source, mode)
 
 
-def diff_branch(call: Call) -> Any:
+def diff_branch(context: RequestContext) -> Mapping[str, object]:
     """Compare a branch with main."""
-    return call.namespace.diff_branch(call.identifier, _text(call, "from_branch"))
+    return context.namespace.branches.diff_branch(context.id, context.parse(DiffBranchRequest).from_branch)
 
 
-def cherry_pick(call: Call, *, merge: bool = False) -> Reply:
-    """Bring a branch over to main; why it failed is told in the same form, as a conflict."""
-    result = call.namespace.cherry_pick(
-        call.identifier, _text(call, "from_branch"), dry_run=bool(call.stated.get("dry_run"))
-    )
-    status = 409 if result["status"] == "failed" else 200
-    if merge:
-        result["status"] = _AS_MERGE.get(result["status"], result["status"])
-    return Reply(status, result)
+def cherry_pick(context: RequestContext) -> Response:
+    """Apply the changes of a branch to main; a conflict is described in the same form."""
+    request = context.parse(CherryPickRequest)
+    result = context.namespace.branches.cherry_pick(context.id, request.from_branch, dry_run=bool(request.dry_run))
+    return Response(409 if result["status"] == "failed" else 200, result)
 
 
-def fetch_blobs(call: Call) -> Answer:
+def merge_branch(context: RequestContext) -> Response:
+    """Cherry-pick as LanceDB's client for Node.js requests it."""
+    picked = cherry_pick(context)
+    assert not isinstance(picked.body, bytes)  # noqa: S101 (a cherry-pick responds with JSON)
+    status = picked.body["status"]
+    return Response(picked.status, {**picked.body, "status": _MERGE_STATUSES.get(str(status), status)})
+
+
+def fetch_blobs(context: RequestContext) -> QueryResult:
     """Return the blobs of rows."""
-    row_ids = call.stated.get("row_ids")
-    if not isinstance(row_ids, list) or not all(type(row_id) is int and row_id >= 0 for row_id in row_ids):
-        raise InvalidInputError("row_ids must be a list of row ids.")
-    version, branch = _optional(call, "version", int), _optional(call, "branch", str)
-    return call.namespace.fetch_blobs(call.identifier, _text(call, "column"), row_ids, version, branch)
-
-
-def read_blob(call: Call) -> Reply | BlobStream:
-    """Return bytes of one blob."""
-    start, end = _range(call.headers.get("range"))
-    row_id = call.stated["row_id"]
-    if not _NUMBER.fullmatch(row_id):
-        raise InvalidInputError("The row id must be a whole number.")
-    version, branch = call.stated.get("version"), call.stated.get("branch")
-    found = call.namespace.read_blob(
-        call.identifier, call.stated["column"], int(row_id), start, end, version=version, branch=branch
+    request = context.parse(FetchBlobsRequest)
+    return context.namespace.blobs.fetch_blobs(
+        context.id, request.column, request.row_ids, request.version, request.branch
     )
-    at = version_header(found.version)  # LanceDB's client reads the rest of a blob from the version of its first byte
+
+
+def read_blob(context: RequestContext) -> Response | BlobStream:
+    """Return bytes of one blob."""
+    start, end = _range(context.headers.get("range"))
+    row_id, version = str(context.params["row_id"]), context.params.get("version")
+    if not _NUMBER.fullmatch(row_id):
+        raise InvalidInputError(f"Invalid row id {row_id!r}: must be a whole number.")
+    found = context.namespace.blobs.read_blob(
+        context.id,
+        str(context.params["column"]),
+        int(row_id),
+        start,
+        end,
+        version=version if isinstance(version, int) else None,
+        branch=context.text("branch"),
+    )
+    header = version_header(found.version)  # LanceDB's client reads the rest of the blob from the same version
     if found.file is None:
-        return Reply(204, b"", at)
+        return Response(204, b"", header)
     if found.start >= found.size:
-        return Reply(416, b"", (*at, (b"content-range", f"bytes */{found.size}".encode())))
+        return Response(416, b"", (*header, (b"content-range", f"bytes */{found.size}".encode())))
     return BlobStream(found)
 
 
-def prewarm_index(call: Call) -> Any:
+def prewarm_index(context: RequestContext) -> Mapping[str, object]:
     """Load an index into memory."""
-    call.namespace.prewarm_table_index(call.namespace.find_table(call.identifier), call.stated["index_name"])
+    index = context.parse(PrewarmIndexRequest).index_name
+    context.namespace.indices.prewarm_table_index(context.namespace.find_table(context.id), index)
     return {}
 
 
-def prewarm_data(call: Call) -> Any:
-    """Accept the wish to have data at hand: Lance reads it ahead by itself."""
-    call.namespace.find_table(call.identifier)
+def prewarm_data(context: RequestContext) -> Mapping[str, object]:
+    """Do nothing: Lance reads ahead of queries."""
+    context.namespace.find_table(context.id)
     return {}
 
 
-def no_write_buffer(call: Call) -> Any:
-    """Tell that a table has no write buffer of its own: every write is committed at once."""
-    call.namespace.find_table(call.identifier)
+def get_write_buffer(context: RequestContext) -> Mapping[str, object]:
+    """Report no write buffer: every write is committed immediately."""
+    context.namespace.find_table(context.id)
     return {"lsm_write_spec": None, "lsm_stats": None}
-
-
-def _text(call: Call, name: str) -> str:
-    value = call.stated.get(name)
-    if not isinstance(value, str) or not value:
-        raise InvalidInputError(f"The request needs {name!r} as text.")
-    return value
-
-
-def _optional(call: Call, name: str, kind: type[Value]) -> Value | None:
-    value = call.stated.get(name)
-    if value is None or type(value) is kind:
-        return value
-    raise InvalidInputError(f"{name!r} must be {'text' if kind is str else 'a whole number'}.")
 
 
 def _range(header: str | None) -> tuple[int, int | None]:
@@ -146,5 +149,5 @@ def _range(header: str | None) -> tuple[int, int | None]:
     match = _RANGE.fullmatch(header.strip())
     start, end = (int(match[1]), int(match[2]) + 1 if match[2] else None) if match else (0, 0)
     if end is not None and end <= start:
-        raise InvalidInputError("The Range header must be bytes=START-END or bytes=START-.")
+        raise InvalidInputError(f"Invalid Range header {header!r}: must be bytes=START-END or bytes=START-.")
     return start, end

@@ -1,4 +1,4 @@
-"""How the operations on jobs are called whose answers are no objects: events as Arrow, and events as they happen."""
+"""Endpoints of operations on jobs: events as Arrow, and as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -9,73 +9,76 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from pennon.core.paging import page_size
-from pennon.jobs.event_filter import Admits, parse_filter
+from pennon.jobs.event_filter import Predicate, parse_filter
 from pennon.namespace.models.jobs import QueryJobEventsRequest
-from pennon.namespace.queries import Answer
-from pennon.server.http.event_stream import JobFeed
+from pennon.namespace.queries import QueryResult
+from pennon.server.http.event_stream import JobEventStream
 
 if TYPE_CHECKING:
     from pennon.catalog.job_events import JobEvent
     from pennon.catalog.jobs import Job
-    from pennon.server.endpoints.data import Call
+    from pennon.core.arrow_typing import AnyField
+    from pennon.server.request import RequestContext
 
-#: Pennon's names for what an event is, then those by which LanceDB's documentation knows it.
-_SCHEMA = pa.schema(
-    [
-        pa.field("job_id", pa.string(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("at", pa.timestamp("ms", "UTC"), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("unit", pa.string(), nullable=False),
-        pa.field("data", pa.string(), nullable=False),
-        pa.field("rows_processed", pa.int64()),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("claim_entity", pa.string(), nullable=False),
-        pa.field("updated_by", pa.string()),
-        pa.field("updated_at_millis", pa.int64(), nullable=False),
-    ]
-)
+#: The fields of an event, then the same by the names in LanceDB's documentation.
+_FIELDS: list[AnyField] = [
+    pa.field("job_id", pa.string(), nullable=False),
+    pa.field("seq", pa.int64(), nullable=False),
+    pa.field("at", pa.timestamp("ms", "UTC"), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("unit", pa.string(), nullable=False),
+    pa.field("data", pa.string(), nullable=False),
+    pa.field("rows_processed", pa.int64()),
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("claim_entity", pa.string(), nullable=False),
+    pa.field("updated_by", pa.string()),
+    pa.field("updated_at_millis", pa.int64(), nullable=False),
+]
+_SCHEMA = pa.schema(_FIELDS)
 
-_PIECE = 1000
-_LONGEST_NUMBER = 18
+_PAGE_EVENTS = 1000
+_MAX_DIGITS = 18
 
 
-def query_events(call: Call) -> Answer:
+def query_events(context: RequestContext) -> QueryResult:
     """Return the events of jobs."""
-    request: QueryJobEventsRequest = call.request(QueryJobEventsRequest)
-    most = call.namespace.services.settings.page_limit
-    size = page_size(request.limit, most)
-    each = page_size(request.limit_per_job, size)
-    admits = parse_filter(request.filter)
+    request = context.parse(QueryJobEventsRequest)
+    page_limit = context.namespace.services.settings.page_limit
+    limit = page_size(request.limit, page_limit)
+    limit_per_job = page_size(request.limit_per_job, limit)
+    matches = parse_filter(request.filter)
     rows: list[dict[str, object]] = []
-    for job in _jobs(call, request, most):
-        rows += _admitted(call, job, request.after or 0, min(each, size - len(rows)), admits)
-        if len(rows) >= size:
+    for job in _jobs(context, request, page_limit):
+        rows += _filtered_events(context, job, request.after or 0, min(limit_per_job, limit - len(rows)), matches)
+        if len(rows) >= limit:
             break
-    return Answer(pa.Table.from_pylist(rows, _SCHEMA).to_reader(), 0)
+    return QueryResult(pa.Table.from_pylist(rows, _SCHEMA).to_reader(), 0)
 
 
-def follow(call: Call) -> JobFeed:
-    """Follow what happens to a job, from the event after the one that its client saw last."""
-    job = call.namespace.visible_job(call.stated["job_id"])
-    after = call.stated.get("after")
-    return JobFeed(call.namespace, job, _last_seen(call.headers.get("last-event-id")) if after is None else after)
+def follow(context: RequestContext) -> JobEventStream:
+    """Stream the events of a job that come after the last one its client has seen."""
+    job = context.namespace.jobs.visible_job(str(context.params["job_id"]))
+    after = context.params.get("after")
+    last_seen = after if isinstance(after, int) else _last_event_id(context.headers.get("last-event-id"))
+    return JobEventStream(context.namespace, job, last_seen)
 
 
-def _jobs(call: Call, request: QueryJobEventsRequest, most: int) -> list[Job]:
-    named = [*([request.job_id] if request.job_id is not None else []), *(request.job_ids or [])]
+def _jobs(context: RequestContext, request: QueryJobEventsRequest, limit: int) -> list[Job]:
     if request.job_id is None and request.job_ids is None:
-        return call.namespace.visible_jobs(call.identifier, most)
-    return [call.namespace.visible_job(job_id) for job_id in dict.fromkeys(named)]
+        return context.namespace.jobs.visible_jobs(context.id, limit)
+    job_ids = [*([request.job_id] if request.job_id is not None else []), *(request.job_ids or [])]
+    return [context.namespace.jobs.visible_job(job_id) for job_id in dict.fromkeys(job_ids)]
 
 
-def _admitted(call: Call, job: Job, after: int, limit: int, admits: Admits) -> list[dict[str, object]]:
+def _filtered_events(
+    context: RequestContext, job: Job, after: int, limit: int, matches: Predicate
+) -> list[dict[str, object]]:
     """Return the first events of a job that pass a filter."""
     found: list[dict[str, object]] = []
     while len(found) < limit:
-        events = call.namespace.events_of(job, after, _PIECE)
-        found += [row for row in map(_row, events) if admits(row)]
-        if len(events) < _PIECE:
+        events = context.namespace.jobs.list_events(job, after, _PAGE_EVENTS)
+        found += [row for row in map(_row, events) if matches(row)]
+        if len(events) < _PAGE_EVENTS:
             break
         after = events[-1].seq
     return found[:limit]
@@ -94,15 +97,15 @@ def _row(event: JobEvent) -> dict[str, object]:
 
 
 def _rows_committed(event: JobEvent) -> int | None:
-    """Return how many rows a commit brought, that of a backfill or of a refresh."""
+    """Return the number of rows that a commit of a backfill or of a refresh wrote."""
     if event.kind != "committed":
         return None
     return int(sum(event.data.get(name, 0) for name in ("rows", "rows_added", "rows_updated")))
 
 
-def _last_seen(header: str | None) -> int:
+def _last_event_id(header: str | None) -> int:
     if not header:
         return 0
-    if not header.isascii() or not header.isdigit() or len(header) > _LONGEST_NUMBER:
-        raise InvalidInputError("The Last-Event-ID header must be the number of an event.")
+    if not header.isascii() or not header.isdigit() or len(header) > _MAX_DIGITS:
+        raise InvalidInputError(f"Invalid Last-Event-ID header {header!r}: must be the number of an event.")
     return int(header)

@@ -1,36 +1,38 @@
-"""How the operations on materialized views are called: by the specification, and by LanceDB's client."""
+"""Endpoints of operations on materialized views."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pennon.namespace.models.views import CreateViewRequest, DescribeViewRequest, RefreshPlan, RefreshViewRequest
 from pennon.namespace.view_creation import database_of
-from pennon.server.endpoints.extensions import Reply
-from pennon.views.sql.simple_select import fits_client
+from pennon.server.request import Response
+from pennon.views.sql.simple_select import is_readable_by_client
 
 if TYPE_CHECKING:
-    from pennon.server.endpoints.data import Call
+    from pydantic import JsonValue
+
+    from pennon.server.request import RequestContext
 
 
-def create_view(call: Call) -> Any:
-    """Make a view; LanceDB's client takes the status for a sign whether a job fills it."""
-    database = database_of(call.headers.get("x-lancedb-database"), call.identifier)
-    answer = call.namespace.create_materialized_view(call.request(CreateViewRequest), database)
-    of_client = call.stated.get("query") is not None
-    status = 201 if not of_client else 202 if answer.job_id is not None else 200
-    return Reply(status, answer.model_dump(exclude_none=True))
+def create_view(context: RequestContext) -> Response:
+    """Create a view; LanceDB's client learns from the status whether a job computes its rows."""
+    database = database_of(context.headers.get("x-lancedb-database"), context.id)
+    result = context.namespace.create_materialized_view(context.parse(CreateViewRequest), database)
+    of_lancedb = context.params.get("query") is not None
+    status = 201 if not of_lancedb else 202 if result.job_id is not None else 200
+    return Response(status, result.model_dump(exclude_none=True))
 
 
-def describe_view(call: Call) -> dict[str, Any]:
-    """Describe a view; LanceDB's client could not open it if it were told a query that it cannot read."""
-    answer = call.namespace.describe_materialized_view(call.request(DescribeViewRequest))
-    of_client = call.headers.get("user-agent", "").startswith("LanceDB-")
-    hidden = {"query", "format"} if of_client and not fits_client(answer.query) else set()
-    return answer.model_dump(exclude_none=True, exclude=hidden)
+def describe_view(context: RequestContext) -> dict[str, JsonValue]:
+    """Describe a view; omit a query that LanceDB's client cannot parse, because the client would fail."""
+    result = context.namespace.describe_materialized_view(context.parse(DescribeViewRequest))
+    of_lancedb = context.headers.get("user-agent", "").startswith("LanceDB-")
+    hidden = {"query", "format"} if of_lancedb and not is_readable_by_client(result.query) else set()
+    return result.model_dump(exclude_none=True, exclude=hidden)
 
 
-def refresh_view(call: Call) -> Any:
-    """Submit a refresh; the plan of one that is only asked for is answered at once."""
-    answer = call.namespace.refresh_materialized_view(call.request(RefreshViewRequest))
-    return Reply(200, answer.model_dump()) if isinstance(answer, RefreshPlan) else answer
+def refresh_view(context: RequestContext) -> object:
+    """Submit a refresh; a dry run returns its plan."""
+    result = context.namespace.refresh_materialized_view(context.parse(RefreshViewRequest))
+    return Response(200, result.model_dump()) if isinstance(result, RefreshPlan) else result

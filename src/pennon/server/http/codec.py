@@ -1,17 +1,17 @@
-"""Requests from HTTP and back: JSON bodies, path identifiers and query parameters become the protocol's models."""
+"""Conversion between HTTP and the protocol's models: JSON bodies, path identifiers and query parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
 from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier, parse_identifier
-from pennon.namespace.operations import invalid_request
+from pennon.namespace.requests import invalid_request
 from pennon.server.http.routing import decode_segment
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def _text(_: str, text: str) -> str:
     return text
 
 
-#: How each query parameter of the protocol is read.
-QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
+#: The type and the parser of each query parameter.
+QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], JsonValue]]] = {
     "after": (int, _integer),
     "branch": (str, _text),
     "check_declared": (bool, _boolean),
@@ -69,8 +69,8 @@ QUERY_PARAMETERS: dict[str, tuple[type, Callable[[str, str], object]]] = {
 }
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body; an absent body and ``null`` are an empty one."""
+def parse_body(body: bytes) -> dict[str, JsonValue]:
+    """Return the JSON object in a body; an empty body and ``null`` count as an empty object."""
     if not body or body == b"null":
         return {}
     try:
@@ -85,61 +85,63 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 
 def delimiter_of(exchange: Exchange) -> str:
-    """Return the delimiter a request is written with."""
+    """Return the delimiter of the identifiers in a request."""
     delimiter = exchange.query.get("delimiter", DEFAULT_DELIMITER)
     if not delimiter:
         raise InvalidInputError("The delimiter is empty; leave it out to use '$'.")
     return delimiter
 
 
-def state_request(
+def read_params(
     operation: Operation,
     exchange: Exchange,
-    body: dict[str, Any],
-    values: dict[str, bytes],
+    body: dict[str, JsonValue],
+    path_values: dict[str, bytes],
     database: Identifier = ROOT,
-) -> dict[str, Any]:
-    """Return all that a request states: its body, with the identifier of its path and the parameters of its query.
+) -> dict[str, JsonValue]:
+    """Return the parameters of a request: the fields of its body, the identifier of its path, and those of its query.
 
-    Identifiers are those of the database the request is made to, a namespace that its client takes for the root.
+    Identifiers are relative to the database, the namespace that the client takes for the root.
     """
     query = exchange.query
-    # Lance's own client, which always names a delimiter, writes a space in a path as "+" and a plus as "%2B".
-    spaced = {name: raw.replace(b"+", b" ") for name, raw in values.items()} if "delimiter" in query else values
-    if "id" in values:
-        stated = None if body.get("id") == [] else body.get("id")  # Java's client sends it along with the path's
+    # Lance's own client, which always sends a delimiter, encodes a space in a path as "+" and a plus as "%2B".
+    spaced = (
+        {name: raw.replace(b"+", b" ") for name, raw in path_values.items()} if "delimiter" in query else path_values
+    )
+    if "id" in path_values:
+        in_body = None if body.get("id") == [] else body.get("id")  # Java's client always sends it
         identifier = _identifier(operation, exchange, spaced["id"], database)
-        if stated not in (None, identifier):
-            identifier = _identifier(operation, exchange, values["id"], database)
-        if stated not in (None, identifier):
-            raise InvalidInputError("The id in the body is not the one in the path.")
-        body["id"] = identifier
+        if in_body not in (None, identifier):
+            identifier = _identifier(operation, exchange, path_values["id"], database)
+        if in_body not in (None, identifier):
+            raise InvalidInputError("The id in the body is not the one in the path; leave it out of the body.")
+        body["id"] = [*identifier]
     body.update({name: decode_segment(raw) for name, raw in spaced.items() if name != "id"})
     for name in operation.query:
         text = query.get(name, "")
         if name in query and not (name == "page_token" and not text):
             body[name] = QUERY_PARAMETERS[name][1](name, text)
     if "on" in operation.query:
-        body["on"] = exchange.all_of("on")
+        body["on"] = [*exchange.query_values("on")]
     return body
 
 
 def _identifier(operation: Operation, exchange: Exchange, raw: bytes, database: Identifier) -> list[str]:
     text = decode_segment(raw)
-    if operation.tag == "Transaction":
+    if operation.has_plain_id:
         return [text]
     return [*database, *parse_identifier(text, delimiter_of(exchange))]
 
 
-def build_request(operation: Operation, stated: dict[str, Any]) -> BaseModel:
-    """Return what a request states as its model."""
-    assert operation.request is not None  # noqa: S101 (the table says so for every row that is built)
+def build_request(operation: Operation, params: dict[str, JsonValue]) -> BaseModel:
+    """Return the parameters of a request as its model."""
+    assert operation.request is not None  # noqa: S101 (every row that is parsed first has a model)
     try:
-        return operation.request.model_validate(stated)
+        return operation.request.model_validate(params)
     except ValidationError as error:
         raise invalid_request(error) from None
 
 
 def dump(response: BaseModel) -> bytes:
-    """Return a model as JSON, without the fields that have no value."""
+    """Return a model as JSON, without fields that are null."""
     return response.__pydantic_serializer__.to_json(response, by_alias=True, exclude_none=True)

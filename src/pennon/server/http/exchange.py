@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as far as the binding needs them: thin, because every request pays for it."""
+"""One HTTP request and its response. Kept thin, because every request pays for it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from urllib.parse import parse_qsl
 
 from lance_namespace.errors import InvalidInputError
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+#: Scopes and messages of ASGI.
+Message = MutableMapping[str, Any]
+Scope = Message
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-#: No answer is anything else than it says, whatever a browser finds in it.
+#: Keeps browsers from guessing another media type.
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-#: The headers by which answers that are given again may differ: who asks, from which web page, and in which database.
-#: Nothing else is looked at to make these (a test sees to that), and an id or a trace is another with each request.
-TELLING = ("host", "origin", "x-api-key", "authorization", "x-lancedb-database")
+#: The headers that cached responses vary by: the caller, the origin and the database. A test ensures that cacheable
+#: operations read no others; headers such as a request id or a trace differ between all requests.
+VARY_HEADERS = ("host", "origin", "x-api-key", "authorization", "x-lancedb-database")
 
-
-#: Longer query strings are not remembered: anyone can send them, before it is known who calls.
+#: Longer query strings are not cached: unauthenticated callers can send them.
 _CACHED_QUERY_BYTES = 512
 _MAX_PARAMETERS = 1000
 
@@ -45,17 +46,17 @@ def _read_query(text: bytes) -> Mapping[str, str]:
         raise InvalidInputError("The query string is not valid UTF-8.") from None
 
 
-# Clients send the same few query strings all the time.
+# Most requests have one of a few query strings.
 _cached_query = lru_cache(maxsize=1024)(_read_query)
 
 
 def new_request_id() -> str:
-    """Return an id for a request that came without one."""
+    """Return an id for a request whose client sent none."""
     return f"{random.getrandbits(128):032x}"
 
 
 def version_header(version: int) -> Headers:
-    """Return the header that tells the version which an answer was read from."""
+    """Return the header with the version that a response was read from."""
     return ((b"x-lancedb-version", str(version).encode()),)
 
 
@@ -64,11 +65,11 @@ class BodyTooLargeError(InvalidInputError):
 
 
 class ClientGoneError(InvalidInputError):
-    """The client went away in the middle of its request, or does not go on with it."""
+    """The client disconnected during its request, or stopped sending it."""
 
 
 class Exchange:
-    """A request that is being answered."""
+    """A request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -78,14 +79,14 @@ class Exchange:
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         given = self.headers.get("x-request-id", "")
-        #: The id the client gave the request, or a new one.
+        #: The id that the client sent, or a new one.
         self.request_id = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         self._query_string: bytes = scope["query_string"]
-        self._first: MutableMapping[str, Any] | None = None
+        self._first: Message | None = None
         self._complete = False
-        #: The status of the answer; 0 before there is one.
+        #: The status of the response; 0 before it is sent.
         self.status = 0
-        #: Whether the head of an answer was sent.
+        #: Whether the headers of the response were sent.
         self.started = False
         self._gone: asyncio.Task[None] | None = None
         self._receive = receive
@@ -93,41 +94,41 @@ class Exchange:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The query parameters; the last of a name counts."""
+        """The query parameters; the last value of each name."""
         return _parse_query(self._query_string)
 
-    def essence(self, body: bytes) -> tuple[Hashable, ...]:
-        """Return all of a request by which an answer that is given again may differ from another."""
-        return self.method, self.raw_path, self._query_string, body, *map(self.headers.get, TELLING)
+    def cache_key(self, body: bytes) -> tuple[Hashable, ...]:
+        """Return all parts of a request that a cached response may depend on."""
+        return self.method, self.raw_path, self._query_string, body, *map(self.headers.get, VARY_HEADERS)
 
     @property
     def query_string(self) -> str:
-        """The query, as the client wrote it."""
+        """The query string, undecoded."""
         return self._query_string.decode("latin-1")
 
-    def all_of(self, name: str) -> list[str]:
-        """Return every value of a query parameter that may be given several times."""
+    def query_values(self, name: str) -> list[str]:
+        """Return all values of a query parameter."""
         text = self._query_string.decode("ascii", errors="replace")
         return [value for key, value in parse_qsl(text, keep_blank_values=True) if key == name]
 
     @property
     def path(self) -> str:
-        """The path, as the client wrote it."""
+        """The path, undecoded."""
         return self.raw_path.decode("latin-1")
 
     @property
-    def announced(self) -> int:
-        """The length of the body that its client announced; 0 when it did not."""
+    def content_length(self) -> int:
+        """The Content-Length of the body; 0 without one."""
         text = self.headers.get("content-length", "")
         return int(text) if text.isdigit() and len(text) < 20 else 0
 
     async def chunks(self, limit: int | None, size: int = 0) -> AsyncIterator[bytes]:
-        """Give the body as it comes, or refuse it: by its announced length before any of it is read.
+        """Yield the body in chunks as it arrives; ``size`` bytes of it have been read before.
 
-        ``size`` bytes of it were read before. Raises ``ClientGoneError`` when the connection ends before the body does,
-        or nothing more comes.
+        Raises ``BodyTooLargeError`` for a body above the limit, before reading any of it if its Content-Length is, and
+        ``ClientGoneError`` when the client disconnects or stops sending before the body is complete.
         """
-        self.refuse_announced(limit)
+        self.check_content_length(limit)
         more = True
         while more:
             message = self._first or await self._receive()
@@ -137,18 +138,20 @@ class Exchange:
             chunk: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             self._complete = not more
-            if more and not chunk:  # so the connection tells that nothing came for too long
-                raise ClientGoneError("Nothing more of the body came for as long as the server's stall_seconds say.")
+            if more and not chunk:  # how the protocol reports that the client has stalled
+                raise ClientGoneError(
+                    "The client stopped sending the body for longer than the server's stall_timeout_seconds."
+                )
             size += len(chunk)
             if limit is not None and size > limit:
-                raise BodyTooLargeError(f"The body has more than {limit} bytes, the most that is allowed.")
+                raise BodyTooLargeError(f"The body has more than {limit} bytes, the maximum.")
             yield chunk
 
     async def first_bytes(self, limit: int) -> tuple[bytes, bool]:
-        """Return the body as far as a limit, and whether that is all of it; the rest is for ``chunks``."""
+        """Return the body up to a limit, and whether that is all of it; ``chunks`` yields the rest."""
         message = await self._receive()
         if not message.get("more_body") and message["type"] == "http.request" and len(message["body"]) <= limit:
-            return message["body"], True  # by far the most bodies come in one piece
+            return message["body"], True  # most bodies arrive in one piece
         self._first = message
         read = b""
         async for chunk in self.chunks(None):
@@ -158,41 +161,41 @@ class Exchange:
             read += chunk
         return read, True
 
-    def refuse_announced(self, limit: int | None) -> None:
-        """Raise when the client announced a longer body."""
-        if limit is not None and self.announced > limit:
-            raise BodyTooLargeError(f"The body has {self.announced} bytes; {limit} are allowed.")
+    def check_content_length(self, limit: int | None) -> None:
+        """Raise ``BodyTooLargeError`` if the Content-Length is above a limit."""
+        if limit is not None and self.content_length > limit:
+            raise BodyTooLargeError(f"The body has {self.content_length} bytes, the maximum is {limit}.")
 
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
-        """Send the head of an answer whose body follows in pieces."""
+        """Send the headers of a response whose body follows in pieces."""
         head = [(b"x-request-id", self.request_id.encode()), (b"content-type", media_type), NO_SNIFFING, *headers]
         self.started, self.status = True, status
         self.watch()
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     def watch(self, when_gone: Callable[[], None] | None = None) -> None:
-        """Begin to look whether the client goes away, and what to call then; only once its body was read."""
+        """Watch for the client to disconnect, and call a function then. Only after the body was read."""
         if self._gone is None:
-            self._gone = asyncio.ensure_future(self._wait_for_end())
+            self._gone = asyncio.ensure_future(self._wait_for_disconnect())
         if when_gone is not None:
             self._gone.add_done_callback(lambda _: when_gone())
 
     def client_is_gone(self) -> bool:
-        """Tell whether nobody waits any more for an answer, as far as that was watched."""
+        """Tell whether the client has disconnected; always false before ``watch``."""
         return self._gone is not None and self._gone.done()
 
-    async def _wait_for_end(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def send(self, content: bytes, *, more: bool) -> None:
-        """Send a piece of the body; waits while the client is behind."""
+        """Send a piece of the body; waits while the client reads slowly."""
         await self._send({"type": "http.response.body", "body": content, "more_body": more})
 
-    async def answer(
+    async def respond(
         self, status: int, body: bytes, media_type: bytes = b"application/json", headers: Headers = ()
     ) -> None:
-        """Send an answer whole."""
+        """Send a complete response."""
         head = [
             (b"content-length", str(len(body)).encode()),
             (b"x-request-id", self.request_id.encode()),

@@ -1,10 +1,9 @@
-"""What Pennon does otherwise than uvicorn at the socket.
+"""The HTTP protocol: uvicorn's, with write batching, timeouts for stalled clients and errors as JSON.
 
-The head of an answer goes out together with the first of its body: uvicorn writes both by themselves, which costs every
-small answer a second system call, and its client a second read. Small answers that are made in one turn of the event
-loop are written together at its end. The application hears when a request arrives, so that requests which arrive
-together need only one look at what has changed. What is no HTTP is answered with the protocol's error, too. And a
-client that stops in the middle of something is waited for only so long.
+uvicorn writes the head and the body of a response separately, which costs every small response a second system call and
+its client a second read: here they are written together. Small responses of one iteration of the event loop are written
+at its end. The application is notified when bytes arrive, so that requests that arrive together need only one check
+whether the catalog has changed. Invalid HTTP gets the protocol's error response. Every wait for a client has a timeout.
 """
 
 from __future__ import annotations
@@ -18,56 +17,57 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from pennon.server.error_responses import error_body
 from pennon.server.http.exchange import new_request_id
 
-_UNREADABLE = (
+_BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
     b"x-content-type-options: nosniff\r\n"
 )
-_LARGE = 64 * 1024
-#: The most that may come of a request without being of its body.
-_LARGEST_HEAD = 1024 * 1024
-#: How often it is looked, in the time for which a client is waited for, whether it goes on.
-_LOOKS = 4
+#: Copying a larger piece costs more than a second write.
+_MAX_BATCHED_BYTES = 64 * 1024
+#: The limit for everything in a request except its body.
+_MAX_HEAD_BYTES = 1024 * 1024
+#: How often a client is checked for progress within the shortest timeout.
+_CHECKS_PER_TIMEOUT = 4
 _FINAL_HEADS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4", b"HTTP/1.1 5")
 
 
-class Outbox:
-    """Small answers on their way: all that one turn of the event loop has made are written at its end.
+class WriteBatcher:
+    """Writes the small responses of one iteration of the event loop at its end.
 
-    A write wakes its client up, which then takes the processor from the answers that are still to be made.
+    A write wakes up its client, which then competes for the processor with the responses that are not made yet.
     """
 
     def __init__(self) -> None:
-        self._waiting: list[JoiningTransport] = []
+        self._waiting: list[CoalescingTransport] = []
 
-    def add(self, transport: JoiningTransport) -> None:
-        """Take note of a transport that has an answer to write."""
+    def add(self, transport: CoalescingTransport) -> None:
+        """Flush a transport at the end of this iteration."""
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._empty)
+            asyncio.get_running_loop().call_soon(self._flush_all)
         self._waiting.append(transport)
 
-    def _empty(self) -> None:
+    def _flush_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         for transport in waiting:
             transport.flush()
 
 
-_outbox = Outbox()
+_batcher = WriteBatcher()
 
 
-class JoiningTransport:
-    """A transport that keeps a head until more follows, and a small answer until the end of the loop's turn."""
+class CoalescingTransport:
+    """A transport that holds back a head until its body follows, and a small response until it is flushed."""
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head: bytes | None = None
-        self._answer: bytes | None = None
+        self._response: bytes | None = None
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Write bytes, with the head that waits for them."""
-        if self._head is not None and len(data) <= _LARGE:  # a large piece is not worth copying for it
-            self._answer, self._head = self._head + bytes(data), None
-            _outbox.add(self)
+        """Write bytes, together with the head before them."""
+        if self._head is not None and len(data) <= _MAX_BATCHED_BYTES:
+            self._response, self._head = self._head + bytes(data), None
+            _batcher.add(self)
             return
         self.flush()
         if isinstance(data, bytes) and data.startswith(_FINAL_HEADS) and data.endswith(b"\r\n\r\n"):
@@ -76,22 +76,22 @@ class JoiningTransport:
             self._send(data)
 
     def end(self) -> None:
-        """Let a head that nothing follows be an answer."""
+        """Complete a response that has no body."""
         if self._head is not None:
             self.write(b"")
 
     def flush(self) -> None:
-        """Write what waits."""
-        waiting, self._answer, self._head = self._answer or self._head, None, None
+        """Write what was held back."""
+        waiting, self._response, self._head = self._response or self._head, None, None
         if waiting is not None:
             self._send(waiting)
 
     def _send(self, data: bytes) -> None:
-        if not self.is_closing():  # or lost: uvloop raises for a connection that it has closed
+        if not self.is_closing():  # uvloop raises for a connection that it has closed
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection, after what is still to be written."""
+        """Close the connection after writing what was held back."""
         self.flush()
         self._transport.close()
 
@@ -100,90 +100,94 @@ class JoiningTransport:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol over a transport that joins heads and bodies, with an end to every wait for a client."""
+    """uvicorn's HTTP protocol over a coalescing transport, with a timeout for every wait for a client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new connection."""
-        super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type]
-        stall_seconds: float = self.app.stall_seconds
-        self._patience = {"ask": self.timeout_keep_alive, "send": stall_seconds, "read": stall_seconds}
-        self._pause = min(self._patience.values()) / _LOOKS
+        """Start a connection."""
+        super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]
+        stall_timeout_seconds: float = self.app.stall_timeout_seconds
+        self._timeouts = {
+            "request": self.timeout_keep_alive,
+            "body": stall_timeout_seconds,
+            "read": stall_timeout_seconds,
+        }
+        self._check_seconds = min(self._timeouts.values()) / _CHECKS_PER_TIMEOUT
         self._head_bytes = 0
-        # What the last look saw, for how long the client had not gone on by then, and whether it did since.
-        self._turn: tuple[str | None, object] = None, None
-        self._unread = 0
-        self._waited = 0.0
-        self._went_on = False
-        self._next_look = self.loop.call_later(self._pause, self.look)
+        # What the last check saw, how long the client had made no progress by then, and whether it did since.
+        self._awaited: tuple[str | None, object] = None, None
+        self._unread_bytes = 0
+        self._stalled_seconds = 0.0
+        self._progressed = False
+        self._next_check = self.loop.call_later(self._check_seconds, self.check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take note that the connection has ended."""
-        self._next_look.cancel()
+        """End a connection."""
+        self._next_check.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes of a request."""
+        """Receive bytes of a request."""
         self.app.begin_request()
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes > _LARGEST_HEAD and not self.transport.is_closing():
-            self.send_400_response(f"The head of the request has more than {_LARGEST_HEAD} bytes.")
+        if self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The headers of the request have more than {_MAX_HEAD_BYTES} bytes.")
 
     def on_body(self, body: bytes) -> None:
-        """Take in a piece of a body."""
-        self._head_bytes, self._went_on = 0, True
+        """Receive a piece of a body."""
+        self._head_bytes, self._progressed = 0, True
         super().on_body(body)
 
     def resume_writing(self) -> None:
-        """Go on with an answer: the client has read what was sent of it."""
-        self._went_on = True
+        """Resume a response: the client has read what was sent."""
+        self._progressed = True
         super().resume_writing()
 
-    def look(self) -> None:
-        """Look whether the client went on since the last look, and wait no longer for one that did not for too long."""
-        self._next_look = self.loop.call_later(self._pause, self.look)
+    def check_progress(self) -> None:
+        """Check whether the client made progress since the last check, and stop waiting after its timeout."""
+        self._next_check = self.loop.call_later(self._check_seconds, self.check_progress)
         unread = self.transport.get_write_buffer_size()
-        turn = self._turn_of_client(unread)
-        went_on = self._went_on or turn != self._turn or unread < self._unread
-        self._waited = 0.0 if went_on else self._waited + self._pause
-        self._turn, self._unread, self._went_on = turn, unread, False
-        act, _ = turn
-        if act is None or self._waited < self._patience[act]:
+        awaited = self._awaited_from_client(unread)
+        progressed = self._progressed or awaited != self._awaited or unread < self._unread_bytes
+        self._stalled_seconds = 0.0 if progressed else self._stalled_seconds + self._check_seconds
+        self._awaited, self._unread_bytes, self._progressed = awaited, unread, False
+        action, _ = awaited
+        if action is None or self._stalled_seconds < self._timeouts[action]:
             return
-        self._waited = 0.0
-        if act == "send":
-            # The application is given an empty piece now, by which it knows, and the connection ends with its answer.
+        self._stalled_seconds = 0.0
+        if action == "body":
+            # The application receives an empty chunk, which tells it of the stall; its response ends the connection.
             self.cycle.keep_alive = False
             self.cycle.message_event.set()
         else:
             self.transport.abort()
 
-    def _turn_of_client(self, unread: int) -> tuple[Literal["ask", "send", "read"] | None, object]:
-        """Return what the client has to do next, and the last request; nothing to do while it is the server's turn."""
+    def _awaited_from_client(self, unread: int) -> tuple[Literal["request", "body", "read"] | None, object]:
+        """Return what the server waits for, if anything, and the last request."""
         request = self.cycle
         if unread:
             return "read", request
         if request is None or request.response_complete:
-            # Between two requests uvicorn keeps the time, but only until the first byte, whatever comes after it.
-            return "ask" if self.timeout_keep_alive_task is None else None, request
-        sends = request.more_body and not request.waiting_for_100_continue and not self.flow.read_paused
-        return "send" if sends else None, request
+            # Between two requests uvicorn has a timeout of its own, which ends with the first byte of the next.
+            return "request" if self.timeout_keep_alive_task is None else None, request
+        is_sending = request.more_body and not request.waiting_for_100_continue and not self.flow.read_paused
+        return "body" if is_sending else None, request
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what cannot be read as a request, and end the connection."""
+        """Respond to invalid HTTP, and close the connection."""
         request_id = new_request_id()
         body = error_body(InvalidInputError(msg), "", request_id)
         length = f"x-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
-        self.transport.write(_UNREADABLE + length.encode() + body)
+        self.transport.write(_BAD_REQUEST + length.encode() + body)
         self.transport.close()
 
     def shutdown(self) -> None:
-        """Take note that the server is to stop."""
-        self.app.notice_end()
+        """Shut down gracefully."""
+        self.app.begin_shutdown()
         super().shutdown()
 
     def on_response_complete(self) -> None:
-        """End an answer, also one that has only a head."""
+        """Complete a response, including one that has only a head."""
         self._head_bytes = 0
         self.transport.end()  # type: ignore[attr-defined]
         super().on_response_complete()

@@ -1,4 +1,4 @@
-"""Answers given again: to a request that is the same in all that counts, while nothing they tell of has changed."""
+"""Cache of responses to identical requests, valid while the catalog does not change."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ if TYPE_CHECKING:
     from pennon.catalog import Database
     from pennon.server.http.exchange import Exchange
 
-_MOST_ANSWERS = 32_768
-_LARGEST_BYTES = 4096
+_MAX_ENTRIES = 32_768
+_MAX_ENTRY_BYTES = 4096
 
 
-class Recall:
-    """Small answers made from the catalog, until the catalog changes.
+class ResponseCache:
+    """Caches small responses made from the catalog, until the catalog changes.
 
-    What an answer has seen of storage is looked at again each time. Callers with keys are not served from here: theirs
-    expire by themselves.
+    Each hit checks again what a response depends on outside the catalog. Responses to callers with keys are not cached,
+    because keys expire without a change of the catalog.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._answers: dict[Hashable, tuple[bytes, Callable[[], bool]]] = {}
-        self._stamp: Hashable = None
+        self._entries: dict[Hashable, tuple[bytes, Callable[[], bool]]] = {}
+        self._change_token: Hashable = None
 
     def find(self, exchange: Exchange, body: bytes) -> bytes | None:
-        """Return the answer to a request, if one is known and still holds."""
+        """Return the cached response to a request, if it is still fresh."""
         change_token = self._database.change_token()
-        if change_token != self._stamp or len(self._answers) >= _MOST_ANSWERS:
-            self._answers.clear()
-            self._stamp = change_token
-        answer, holds = self._answers.get(exchange.essence(body), (None, bool))
-        return answer if answer is not None and holds() else None
+        if change_token != self._change_token or len(self._entries) >= _MAX_ENTRIES:
+            self._entries.clear()
+            self._change_token = change_token
+        response, is_fresh = self._entries.get(exchange.cache_key(body), (None, bool))
+        return response if response is not None and is_fresh() else None
 
-    def keep(self, exchange: Exchange, body: bytes, answer: bytes, holds: Callable[[], bool]) -> None:
-        """Remember an answer that was made since the last look for one."""
-        key = exchange.essence(body)
-        size = len(answer) + sum(len(part) for part in key if isinstance(part, bytes | str))
-        if self._stamp is not None and size <= _LARGEST_BYTES:
-            self._answers[key] = answer, holds
+    def put(self, exchange: Exchange, body: bytes, response: bytes, is_fresh: Callable[[], bool]) -> None:
+        """Cache a response that was made after the last ``find`` for its request."""
+        key = exchange.cache_key(body)
+        size = len(response) + sum(len(part) for part in key if isinstance(part, bytes | str))
+        if self._change_token is not None and size <= _MAX_ENTRY_BYTES:
+            self._entries[key] = response, is_fresh

@@ -1,4 +1,4 @@
-"""Finding the operation of a path: on its raw segments, so that an encoded slash never splits a name."""
+"""Routing by the raw segments of a path, so that an encoded slash never splits a name."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class _Node(Generic[Target]):
 
 @dataclass(frozen=True)
 class Match(Generic[Target]):
-    """What a path leads to: a target by method, and the raw values of its placeholders."""
+    """The targets of a path by method, and the raw values of its placeholders."""
 
     targets: dict[str, Target]
     values: dict[str, bytes]
 
 
 class Router(Generic[Target]):
-    """A tree of path segments; a literal wins over a placeholder, a trailing slash makes no difference."""
+    """A tree of path segments. A literal takes precedence over a placeholder; a trailing slash is ignored."""
 
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
 
     def add(self, method: str, path: str, target: Target) -> None:
-        """Lead a path such as ``/v1/table/{id}/drop`` to a target."""
+        """Route a path such as ``/v1/table/{id}/drop`` to a target."""
         node = self._root
         for segment in path.strip("/").split("/"):
             if segment.startswith("{"):
@@ -46,7 +46,7 @@ class Router(Generic[Target]):
         node.targets[method] = target
 
     def find(self, raw_path: bytes) -> Match[Target] | None:
-        """Return what a path leads to, if anything."""
+        """Return the match of a path, if any."""
         segments = raw_path.split(b"/")[1:]
         if len(segments) > 1 and not segments[-1]:
             segments.pop()

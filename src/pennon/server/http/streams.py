@@ -1,4 +1,4 @@
-"""Bytes between the event loop and the threads that work with them: bounded, so that the slower end sets the pace."""
+"""Streams between the event loop and threads, bounded so that the slower end sets the pace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
@@ -20,24 +20,24 @@ from pennon.tables.query.process_pool import BatchReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pennon.namespace.extensions import BlobRange
-    from pennon.namespace.queries import Answer
+    from pennon.namespace.blobs import BlobRange
+    from pennon.namespace.queries import QueryResult
 
 STREAM_TYPE = b"application/vnd.apache.arrow.stream"
 FILE_TYPE = b"application/vnd.apache.arrow.file"
 _PIECE_BYTES = 1024 * 1024
-#: An answer that is the only large one can afford larger pieces: handing one over takes as long whatever its size.
-_ALONE_BYTES = 4 * 1024 * 1024
+#: The only large response in progress uses larger pieces: handing one over takes the same time at any size.
+_SINGLE_PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_SECONDS = 0.05
-#: Arrow's defaults; left out, they are looked for in the environment by every answer.
+#: Arrow's defaults; without this, every response looks them up in the environment.
 _OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 class BodyPipe:
-    """A request's body on its way from the event loop, which feeds it, to a thread, which reads it.
+    """Passes a request body from the event loop, which feeds it, to a thread, which reads it.
 
-    What it buffers counts in a budget. While that is exceeded, little is buffered, but never nothing: so every reader
-    goes on.
+    Buffered bytes count in a budget. While it is exceeded, each pipe buffers little, but enough for its reader to
+    progress.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, budget: BodyBudget) -> None:
@@ -55,7 +55,7 @@ class BodyPipe:
         self._left = b""
 
     async def feed(self, chunk: bytes) -> None:
-        """Add bytes; waits while the reader is behind by more than the limit."""
+        """Add bytes; waits while more than the limit is buffered."""
         if not chunk:
             return
         with self._changed:
@@ -75,14 +75,14 @@ class BodyPipe:
         return self._buffered > (SMALL_BYTES if self._budget.is_exceeded else self._limit)
 
     def end(self, failure: LanceNamespaceError | None = None) -> None:
-        """Tell the reader that nothing more comes, and whether that is how it should be."""
+        """End the body, or make its reader raise a failure."""
         with self._changed:
             self._ended = True
             self._failure = failure
             self._changed.notify()
 
     def abandon(self) -> None:
-        """Drop what is buffered and let the feeder go on: nobody reads any more."""
+        """Drop the buffer and stop blocking the feeder, because the reader has stopped."""
         with self._changed:
             self._abandoned = True
             self._chunks.clear()
@@ -91,7 +91,7 @@ class BodyPipe:
         self._loop.call_soon_threadsafe(self._room.set)
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes, fewer only at the end; all that is left without a size."""
+        """Return ``size`` bytes, fewer at the end; without a size, the last bytes of the body."""
         parts = [self._left]
         have = len(self._left)
         self._left = b""
@@ -100,7 +100,7 @@ class BodyPipe:
             if chunk is None:
                 break
             if size < 0:
-                # The rest is of no interest but for its end.
+                # Without a size, the reader only checks how the body ends.
                 parts, have = [parts[-1][-8:] + chunk], 0
                 continue
             parts.append(chunk)
@@ -126,26 +126,26 @@ class BodyPipe:
             return None
 
 
-def cut_off() -> InvalidInputError:
+def connection_ended() -> InvalidInputError:
     """Return the error for a body that ended before it was complete."""
     return InvalidInputError("The connection ended before the body was complete.")
 
 
 class _Sink:
-    """Where an Arrow writer puts its bytes, to be taken away piece by piece."""
+    """Collects the bytes of an Arrow writer, to be taken piece by piece."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[Any] = []
+        self._parts: list[bytes | memoryview] = []
 
-    def write(self, data: Any) -> int:
-        # Either bytes or a buffer of the batch itself, which is copied only when it is taken.
+    def write(self, data: bytes | memoryview) -> int:
+        # Either bytes or a buffer of the batch, which is copied only by take().
         self._parts.append(data)
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: what was written is there to be taken."""
+        """Do nothing: written bytes can be taken already."""
 
     def close(self) -> None:
         self.closed = True
@@ -156,37 +156,38 @@ class _Sink:
         return content
 
 
-_under_way: weakref.WeakSet[Outgoing] = weakref.WeakSet()
+_active: weakref.WeakSet[ArrowResponse] = weakref.WeakSet()
 
 
-class Outgoing:
-    """An answer of batches as bytes: pieces worth sending, the first of them made at once."""
+class ArrowResponse:
+    """Arrow batches encoded in pieces of a size worth sending; the first is made on construction."""
 
     status = 200
-    #: How many bytes it has; not known before all are made.
+    #: The number of bytes: unknown before the end.
     length: int | None = None
 
-    def __init__(self, answer: Answer, *, as_file: bool) -> None:
+    def __init__(self, answer: QueryResult, *, as_file: bool) -> None:
         self.headers = version_header(answer.version)
         self.media_type = FILE_TYPE if as_file else STREAM_TYPE
         self._reader = answer.reader
-        #: Whether the piece that was read last is the end.
+        #: Whether the last piece was read.
         self.ended = False
-        self._let_go: Callable[[], object] = bool
+        self._release: Callable[[], object] = bool
         new = pa.ipc.new_file if as_file else pa.ipc.new_stream
         batches = self._read_batches()
         if self.ended:
-            # As most answers are: Arrow writes it into its own memory, without a call of Python for each part of it.
+            # The usual case: Arrow writes into its own memory, without a call into Python for each part.
             whole = pa.BufferOutputStream()
             self._writer = new(whole, answer.reader.schema, options=_OPTIONS)
             self._write(batches)
             self.first: bytes = whole.getvalue().to_pybytes()
         else:
-            _under_way.add(self)
+            _active.add(self)
             if answer.hold is not None:
-                self._let_go = weakref.finalize(self, answer.hold())
+                self._release = weakref.finalize(self, answer.hold())
             self._sink = _Sink()
-            self._writer = new(pa.PythonFile(self._sink, mode="w"), answer.reader.schema, options=_OPTIONS)
+            file = pa.PythonFile(self._sink, mode="w")  # type: ignore[arg-type]  # any object with these methods will do
+            self._writer = new(file, answer.reader.schema, options=_OPTIONS)
             self._write(batches)
             self.first = self._sink.take()
 
@@ -196,15 +197,15 @@ class Outgoing:
         return self._sink.take()
 
     def close(self) -> None:
-        """Let go of what is read; without that, it happens when nobody has the answer any more."""
+        """Release the files that are read; otherwise the garbage collector does."""
         if not self.ended and isinstance(self._reader, BatchReader):
             self._reader.close()
-        self._let_go()
+        self._release()
 
-    def _read_batches(self) -> list[Any]:
-        """Return the batches of the next piece: many small ones, but none that keeps its client waiting for long."""
+    def _read_batches(self) -> list[pa.RecordBatch]:
+        """Return the batches of the next piece: as many as fit, read for a short time at most."""
         deadline = time.monotonic() + _PIECE_SECONDS
-        batches, size, enough = [], 0, _ALONE_BYTES if len(_under_way) == 1 else _PIECE_BYTES
+        batches, size, enough = [], 0, _SINGLE_PIECE_BYTES if len(_active) == 1 else _PIECE_BYTES
         with typed_errors():
             while size < enough and time.monotonic() <= deadline:
                 batch = next(self._reader, None)
@@ -212,12 +213,12 @@ class Outgoing:
                     self.ended = True
                     break
                 batches.append(batch)
-                # What a batch has of larger buffers takes longer to tell than a small answer to make.
+                # The exact size of a slice of larger buffers takes longer to compute than a small response.
                 whole = batch.get_total_buffer_size()
                 size += whole if whole < _PIECE_BYTES else batch.nbytes
         return batches
 
-    def _write(self, batches: list[Any]) -> None:
+    def _write(self, batches: list[pa.RecordBatch]) -> None:
         for batch in batches:
             self._writer.write_batch(batch)
         if self.ended:
@@ -225,7 +226,7 @@ class Outgoing:
 
 
 class BlobStream:
-    """A range of a blob as bytes: in pieces, the first of them read at once."""
+    """A range of a blob in pieces; the first is read on construction."""
 
     status = 206
     media_type = b"application/octet-stream"
@@ -234,27 +235,28 @@ class BlobStream:
         self.length = self._left = found.end - found.start
         span = f"bytes {found.start}-{found.end - 1}/{found.size}"
         self.headers = (*version_header(found.version), (b"content-range", span.encode()))
-        self._file: Any = found.file
-        self._let_go: Callable[[], object] = bool
+        assert found.file is not None  # noqa: S101 (a null blob has no stream)
+        self._file = found.file
+        self._release: Callable[[], object] = bool
         self.first = self.read()
         if not self.ended and found.hold is not None:
-            self._let_go = weakref.finalize(self, found.hold())
+            self._release = weakref.finalize(self, found.hold())
 
     @property
     def ended(self) -> bool:
-        """Whether the piece that was read last is the end."""
+        """Whether the last piece was read."""
         return not self._left
 
     def read(self) -> bytes:
         """Return the next piece."""
         with typed_errors():
-            piece = bytes(self._file.read(min(self._left, _ALONE_BYTES)))
+            piece = bytes(self._file.read(min(self._left, _SINGLE_PIECE_BYTES)))
         if not piece:
-            raise InternalError("A blob ends before it should.")
+            raise InternalError("The blob has fewer bytes than its descriptor says.")
         self._left -= len(piece)
         return piece
 
     def close(self) -> None:
-        """Let go of what is read; without that, it happens when nobody has the answer any more."""
+        """Release the files that are read; otherwise the garbage collector does."""
         self._file.close()
-        self._let_go()
+        self._release()

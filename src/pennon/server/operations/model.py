@@ -1,125 +1,117 @@
-"""What an operation is: a row of the table of operations, and what its callers must be allowed to do."""
+"""The row of an operation in the table of operations, and the permission it requires."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
 
 from pennon.core.caller import Role
 from pennon.core.identifiers import Identifier, check_identifier
-from pennon.server.endpoints.data import Binding
+from pennon.server.lancedb_compat import STATUS_ONLY, Compatibility
+
+if TYPE_CHECKING:
+    from lance_namespace import BatchCommitTablesRequest, BatchCreateTableVersionsRequest, RenameTableRequest
+
+    from pennon.server.request import Endpoint, RequestContext
 
 
 @dataclass(frozen=True)
 class Permission:
-    """The role a caller needs, and on which objects of the request."""
+    """The role that a caller needs on the objects of a request."""
 
     role: Role
+    #: Returns the objects of a request: of its model, or of its context where the endpoint parses it.
     objects: Callable[[Any], list[Identifier]]
-    #: What a hidden object is called in the error that denies its existence.
-    kind: str
+    #: The kind of the objects.
+    kind: Literal["namespace", "table", "transaction", "job"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A response that an operation gives beside its usual one."""
+
+    description: str
+    model: type[BaseModel] | None = None
+    media_type: str = "application/json"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of the protocol."""
+    """One operation of the REST API. No other module tests for the id, the path or the tag of an operation."""
 
     id: str
-    method: str
+    method: Literal["GET", "POST"]
     path: str
-    handler: str
     permission: Permission
+    summary: str
+    endpoint: Endpoint
     request: type[BaseModel] | None = None
     response: type[BaseModel] | None = None
-    #: The field of the request that the whole JSON body is, where it is not the request itself.
-    whole: str | None = None
+    #: The type of a response that is a plain JSON value instead of a model.
+    value_type: Any = None
+    #: Whether the request is parsed into its model before the caller is authorized. Other endpoints parse their
+    #: parameters themselves: their bodies have several forms, or are Arrow.
+    parse_first: bool = False
+    #: The field of the request that the whole JSON body stands for.
+    body_field: str | None = None
     #: Query parameters that become fields of the request.
     query: tuple[str, ...] = ()
+    #: Whether the id in the path is one name, which may contain the delimiter.
+    has_plain_id: bool = False
     status: int = 200
+    #: Responses with another status than the usual one.
+    alternatives: Mapping[int, Alternative] = field(default_factory=dict)
+    #: The group in the OpenAPI document.
     tag: str = "Table"
-    summary: str = ""
-    #: Answered from the catalog alone: may run on the event loop when the catalog is embedded.
-    instant: bool = False
-    #: How an operation on data is called; without it, the handler takes the request.
-    binding: Binding | None = None
-    #: Answers on the event loop what takes no time, and nothing when it may take some.
-    at_once: Binding | None = None
-    #: Whether the body is an Arrow stream; "either" where JSON will do as well.
-    arrow: bool | Literal["either"] = False
-    #: What the answer is: an object, a bare JSON value, Arrow batches, or a stream of events.
-    answer: Literal["object", "value", "batches", "events"] = "object"
+    #: Whether the operation is in the Lance REST Namespace specification.
+    in_spec: bool = True
+    #: What the body of a POST request is.
+    body: Literal["json", "arrow", "json or arrow"] = "json"
+    #: What the body of a response is.
+    response_format: Literal["json", "arrow", "events"] = "json"
+    #: Whether the catalog alone answers: runs on the event loop when the catalog is embedded.
+    catalog_only: bool = False
+    #: Tells whether a catalog-only operation needs storage for a request, and so a thread.
+    needs_storage: Callable[[RequestContext], bool] | None = None
+    #: Answers on the event loop what takes less time than a switch to a thread; returns None for other requests.
+    inline: Endpoint | None = None
+    #: Whether the operation reads or writes data, and so runs on the threads for data.
+    data_pool: bool = False
+    #: Whether responses to anonymous callers may be cached while the catalog does not change.
+    cacheable: bool = False
+    #: Whether the response has the header by which LanceDB's client learns what the server supports.
+    has_feature_header: bool = False
+    #: How LanceDB's client differs from the specification.
+    lancedb: Compatibility = STATUS_ONLY
 
     @property
-    def long(self) -> bool:
-        """Whether the operation works on data, and so on the threads for that."""
-        return self.id not in _OF_CATALOG if self.binding is not None else self.id in _ON_DATA
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the answer may be given again while nothing it tells of has changed."""
-        return self.id in _LASTING
-
-    @property
-    def specified(self) -> bool:
-        """Whether the operation is one of the specification's; the others first of all serve LanceDB's client."""
-        return self.tag not in {"Extension", "Job"}
-
-    @property
-    def changes(self) -> bool:
+    def mutates(self) -> bool:
         """Whether the operation changes anything."""
         return self.permission.role > Role.READER
 
-
-#: Those without a binding that read or write more than the catalog.
-_ON_DATA = frozenset(
-    {
-        "AlterTableAlterColumns",
-        "AlterTableDropColumns",
-        "CreateTableBranch",
-        "DeleteFromTable",
-        "DeleteTableBranch",
-        "DescribeColumnFunction",
-        "DescribeColumnState",
-        "DescribeLineage",
-        "DiffTableVersions",
-        "DropTableIndex",
-        "GetTableStats",
-        "ListColumnErrors",
-        "ListTableFragments",
-        "ListTableIndices",
-        "UpdateFieldMetadata",
-        "UpdateTable",
-    }
-)
-
-#: Those with a binding that tell, or write down, what the catalog and the refs of a table say.
-_OF_CATALOG = frozenset(
-    {
-        "BeginUpload",
-        "FollowJob",
-        "GetWriteBuffer",
-        "GetWriteBufferStats",
-        "ListTableTags",
-        "PrewarmData",
-        "QueryJobEvents",
-    }
-)
-
-_LASTING = frozenset({"DescribeTable", "TableExists"})
+    @property
+    def reads_table(self) -> bool:
+        """Whether the operation reads the one table that its path names."""
+        return self.permission is READ_TABLE
 
 
-def _own(request: Any) -> list[Identifier]:
+class _Named(Protocol):
+    @property
+    def id(self) -> Sequence[str] | None: ...
+
+
+def _own(request: _Named) -> list[Identifier]:
     return [check_identifier(request.id or ())]
 
 
-def _entries(request: Any) -> list[Identifier]:
+def _entries(request: BatchCreateTableVersionsRequest) -> list[Identifier]:
     return [check_identifier(entry.id or ()) for entry in request.entries]
 
 
-def _batch(request: Any) -> list[Identifier]:
+def _batch(request: BatchCommitTablesRequest) -> list[Identifier]:
     parts = [
         part
         for operation in request.operations
@@ -134,13 +126,13 @@ def _batch(request: Any) -> list[Identifier]:
     return [check_identifier(part.id or ()) for part in parts]
 
 
-def _both_names(request: Any) -> list[Identifier]:
+def _both_names(request: RenameTableRequest) -> list[Identifier]:
     own = check_identifier(request.id or ())
     namespace = own[:-1] if request.new_namespace_id is None else check_identifier(request.new_namespace_id)
     return [own, (*namespace, request.new_table_name)]
 
 
-def _nothing(_: Any) -> list[Identifier]:
+def _nothing(_: object) -> list[Identifier]:
     return []
 
 
@@ -151,6 +143,7 @@ WRITE_TABLE = Permission(Role.WRITER, _own, "table")
 WRITE_ENTRIES = Permission(Role.WRITER, _entries, "table")
 WRITE_BATCH = Permission(Role.WRITER, _batch, "table")
 WRITE_BOTH_NAMES = Permission(Role.WRITER, _both_names, "table")
-# Filtered by the operation itself, which knows what each item of its answer belongs to.
+# These operations filter what they return or change: only they know which namespaces it belongs to.
 FILTERED = Permission(Role.READER, _nothing, "table")
-FILTERED_WRITE = Permission(Role.WRITER, _nothing, "transaction")
+WRITE_TRANSACTION = Permission(Role.WRITER, _nothing, "transaction")
+WRITE_JOB = Permission(Role.WRITER, _nothing, "job")

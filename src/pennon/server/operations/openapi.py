@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from pennon import __version__
 from pennon.core.errors import STATUS_BY_CODE
 from pennon.server.http.codec import QUERY_PARAMETERS
 from pennon.server.http.streams import FILE_TYPE, STREAM_TYPE
-from pennon.server.operations.model import Operation
-from pennon.server.operations.schemas import ANSWERS, BODIES, MODELS, RESULTS
+from pennon.server.operations.model import Alternative, Operation
 from pennon.server.operations.table import OPERATIONS
 
+Json = dict[str, Any]
+
 _REFERENCE = "#/components/schemas/{model}"
+_ERROR = {"$ref": _REFERENCE.format(model="ErrorResponse")}
+_BINARY = {"type": "string", "format": "binary"}
 _JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 
 
 @cache
-def build_document() -> dict[str, Any]:
+def build_document() -> Json:
     """Return the OpenAPI document of this server."""
-    models: set[type[BaseModel]] = {*MODELS}
-    models.update(model for row in OPERATIONS for model in (row.request, row.response) if model is not None)
-    _, schemas = models_json_schema(
-        [(model, "validation") for model in sorted(models, key=lambda m: m.__name__)], ref_template=_REFERENCE
-    )
-    paths: dict[str, dict[str, Any]] = {}
+    models = sorted({model for row in OPERATIONS for model in _models(row)}, key=lambda model: model.__name__)
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REFERENCE)
+    paths: dict[str, Json] = {}
     for row in OPERATIONS:
         paths.setdefault(row.path, {})[row.method.lower()] = _describe(row)
     return {
@@ -47,29 +48,39 @@ def build_document() -> dict[str, Any]:
     }
 
 
-def _describe(row: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
+def _models(row: Operation) -> list[type[BaseModel]]:
+    models = [row.request, row.response, *(alternative.model for alternative in row.alternatives.values())]
+    return [model for model in models if model is not None]
+
+
+def _describe(row: Operation) -> Json:
+    described: Json = {
         "operationId": row.id,
         "summary": row.summary,
         "tags": [row.tag],
         "x-pennon-role": row.permission.role.name.lower(),
         "parameters": _parameters(row),
-        "responses": {str(row.status): _success(row), **_errors(), **ANSWERS.get(row.id, {})},
+        "responses": {str(row.status): _success(row), **_errors(), **_alternatives(row)},
     }
-    content: dict[str, Any] = {}
-    if row.id in BODIES:
-        content["application/json"] = {"schema": BODIES[row.id]}
-    elif row.method == "POST" and row.request is not None and row.arrow is not True:
-        content["application/json"] = {"schema": {"$ref": _REFERENCE.format(model=row.request.__name__)}}
-    if row.arrow:
-        content[STREAM_TYPE.decode()] = {"schema": {"type": "string", "format": "binary"}}
+    content: Json = {}
+    if row.method == "POST" and row.request is not None and row.body != "arrow":
+        content["application/json"] = {"schema": _body_schema(row.request, row.body_field)}
+    if row.body != "json":
+        content[STREAM_TYPE.decode()] = {"schema": _BINARY}
     if content:
         described["requestBody"] = {"required": False, "content": content}
     return described
 
 
-def _parameters(row: Operation) -> list[dict[str, Any]]:
-    parameters: list[dict[str, Any]] = []
+def _body_schema(model: type[BaseModel], field: str | None) -> Json:
+    if field is None:
+        return _reference(model)
+    field_type: Any = model.model_fields[field].annotation
+    return TypeAdapter(field_type).json_schema(ref_template=_REFERENCE)
+
+
+def _parameters(row: Operation) -> list[Json]:
+    parameters: list[Json] = []
     parameters += [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", row.path)
@@ -82,28 +93,40 @@ def _parameters(row: Operation) -> list[dict[str, Any]]:
     return parameters
 
 
-def _success(row: Operation) -> dict[str, Any]:
-    if row.answer == "batches":
-        content = {
-            kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in (FILE_TYPE, STREAM_TYPE)
-        }
+def _success(row: Operation) -> Json:
+    if row.response_format == "arrow":
+        content: Json = {kind.decode(): {"schema": _BINARY} for kind in (FILE_TYPE, STREAM_TYPE)}
         content["application/json"] = {"schema": _rows_schema()}
-        return {"description": row.summary, "content": content}
-    if row.answer == "events":
-        return {"description": row.summary, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    if row.answer == "value":
-        kind = "integer" if row.id == "CountTableRows" else "string"
-        return {"description": row.summary, "content": {"application/json": {"schema": {"type": kind}}}}
-    if row.response is not None:
-        schema = {"$ref": _REFERENCE.format(model=row.response.__name__)}
-    elif row.id in RESULTS:
-        schema = RESULTS[row.id]
+    elif row.response_format == "events":
+        content = {"text/event-stream": {"schema": {"type": "string"}}}
+    elif row.value_type is not None:
+        content = {"application/json": {"schema": TypeAdapter(row.value_type).json_schema()}}
+    elif row.response is not None:
+        content = {"application/json": {"schema": _reference(row.response)}}
     else:
-        return {"description": "Yes; the answer has no body."}
-    return {"description": row.summary, "content": {"application/json": {"schema": schema}}}
+        return {"description": "Success; the response has no body."}
+    return {"description": row.summary, "content": content}
 
 
-def _rows_schema() -> dict[str, Any]:
+def _alternatives(row: Operation) -> Json:
+    return {str(status): _alternative(status, response) for status, response in row.alternatives.items()}
+
+
+def _alternative(status: int, response: Alternative) -> Json:
+    if response.model is not None:
+        schema = _reference(response.model)
+        schema = {"anyOf": [schema, _ERROR]} if status >= HTTPStatus.BAD_REQUEST else schema
+        return {"description": response.description, "content": {response.media_type: {"schema": schema}}}
+    if response.media_type != "application/json":
+        return {"description": response.description, "content": {response.media_type: {"schema": _BINARY}}}
+    return {"description": response.description}
+
+
+def _reference(model: type[BaseModel]) -> Json:
+    return {"$ref": _REFERENCE.format(model=model.__name__)}
+
+
+def _rows_schema() -> Json:
     rows = {"type": "array", "items": {"type": "object"}}
     fields = {
         "version": {"type": "integer"},
@@ -114,14 +137,13 @@ def _rows_schema() -> dict[str, Any]:
     return {"type": "object", "required": list(fields), "properties": fields}
 
 
-def _errors() -> dict[str, Any]:
-    schema = {"$ref": _REFERENCE.format(model="ErrorResponse")}
-    content = {"application/json": {"schema": schema}}
+def _errors() -> Json:
+    content = {"application/json": {"schema": _ERROR}}
     statuses = sorted({*STATUS_BY_CODE.values(), 413, 422})
     return {str(status): {"description": "An error.", "content": content} for status in statuses}
 
 
-def _error_schema() -> dict[str, Any]:
+def _error_schema() -> Json:
     text = {"type": "string"}
     return {
         "type": "object",

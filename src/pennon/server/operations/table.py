@@ -1,323 +1,155 @@
-"""The table of operations: the one place that says what the server offers, to whom, and where.
+"""The table of operations: the only place that knows which operations the server offers, to whom, and how.
 
-Routes, the OpenAPI document, the authorization matrix, metrics and the reference page are all made from these rows.
+Routes, authorization, dispatch, metrics, the OpenAPI document and the reference page are made from its rows.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance_namespace as ln
 
+from pennon.namespace.models import columns as column_models
+from pennon.namespace.models import dependents as dependent_models
+from pennon.namespace.models import extensions as extension_models
 from pennon.namespace.models import inspection as inspection_models
 from pennon.namespace.models import jobs as job_models
+from pennon.namespace.models import lineage as lineage_models
 from pennon.namespace.models import views as view_models
-from pennon.namespace.models.columns import (
-    BackfillRequest,
-    ColumnErrorsRequest,
-    ColumnErrorsResponse,
-    ColumnStateRequest,
-    ColumnStateResponse,
+from pennon.server.endpoints import catalog, columns, data, extensions, jobs, views
+from pennon.server.lancedb_compat import (
+    JobScope,
+    RootListing,
+    TableCreation,
+    TableDescription,
+    TableListing,
+    TableRename,
 )
-from pennon.namespace.models.dependents import AlterColumns, DropColumns, DropNamespace, DropTable
-from pennon.namespace.models.lineage import DescribeLineageRequest, DescribeLineageResponse
-from pennon.server.endpoints import columns, data, extensions, jobs, views
-from pennon.server.endpoints.data import Binding
 from pennon.server.operations.model import (
     FILTERED,
-    FILTERED_WRITE,
     READ_NAMESPACE,
     READ_TABLE,
     WRITE_BATCH,
     WRITE_BOTH_NAMES,
     WRITE_ENTRIES,
+    WRITE_JOB,
     WRITE_NAMESPACE,
     WRITE_TABLE,
+    WRITE_TRANSACTION,
+    Alternative,
     Operation,
     Permission,
 )
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pennon.server.request import Endpoint, RequestContext
+
 _PAGED = ("page_token", "limit")
 _NS, _T = "/v1/namespace/{id}", "/v1/table/{id}"
+_CREATED_VIEW = ln.CreateMaterializedViewResponse
 
 
-def _namespace(op: str, method: str, path: str, permission: Permission, **more: Any) -> Operation:
-    return _operation(op, method, path, permission, tag="Namespace", **more)
-
-
-def _operation(op: str, method: str, path: str, permission: Permission, **more: Any) -> Operation:
-    """Make a row; handler and models follow from the operation's id unless they are given."""
-    handler = "".join(f"_{char.lower()}" if char.isupper() else char for char in op).lstrip("_")
-    more.setdefault("handler", handler)
+def _row(op: str, path: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make a row. Without an endpoint, the namespace's method of the operation's name gets the parsed request."""
+    if "endpoint" not in more:
+        more["endpoint"] = _call_method("".join(f"_{c.lower()}" if c.isupper() else c for c in op).lstrip("_"))
+        more["parse_first"] = True
     more.setdefault("request", getattr(ln, f"{op}Request", None))
     more.setdefault("response", getattr(ln, f"{op}Response", None))
-    return Operation(op, method, path, permission=permission, **more)
+    return Operation(op, more.pop("method", "POST"), path, permission, summary, **more)
+
+
+def _call_method(name: str) -> Endpoint:
+    def endpoint(context: RequestContext) -> object:
+        return getattr(context.namespace, name)(context.model)
+
+    return endpoint
+
+
+def _namespace(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    return _row(op, f"{_NS}/{verb}", permission, summary, **{"tag": "Namespace", **more})
 
 
 def _table(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
-    return _operation(op, "POST", f"{_T}/{verb}", permission, summary=summary, **more)
+    return _row(op, f"{_T}/{verb}", permission, summary, **more)
 
 
-def _extension(op: str, verb: str, permission: Permission, binding: Binding, summary: str, **more: Any) -> Operation:
-    """Make the row of an operation that LanceDB's remote client knows and the specification does not."""
-    more.setdefault("method", "POST")
-    method = more.pop("method")
-    return Operation(
-        op, method, f"{_T}/{verb}", "", permission, tag="Extension", binding=binding, summary=summary, **more
-    )
-
-
-_EXTENSIONS: tuple[Operation, ...] = (
-    _extension("CloneTable", "clone", WRITE_TABLE, extensions.clone_table, "Clone a table."),
-    _extension(
-        "BeginUpload",
-        "multipart_write/create",
-        WRITE_TABLE,
-        extensions.begin_upload,
-        "Begin an upload in parts.",
-        query=("branch",),
-    ),
-    _extension(
-        "CompleteUpload",
-        "multipart_write/complete",
-        WRITE_TABLE,
-        extensions.complete_upload,
-        "Commit an upload in parts.",
-        query=("upload_id", "branch"),
-    ),
-    _extension(
-        "AbortUpload",
-        "multipart_write/abort",
-        WRITE_TABLE,
-        extensions.abort_upload,
-        "Give an upload in parts up.",
-        query=("upload_id", "branch"),
-    ),
-    _extension("DiffBranch", "branches/diff", READ_TABLE, extensions.diff_branch, "Compare a branch with main."),
-    _extension(
-        "CherryPick", "branches/cherry_pick", WRITE_TABLE, extensions.cherry_pick, "Bring a branch over to main."
-    ),
-    _extension(
-        "MergeBranch",
-        "branches/merge",
-        WRITE_TABLE,
-        partial(extensions.cherry_pick, merge=True),
-        "Bring a branch over to main, as LanceDB's client for Node.js asks for it.",
-    ),
-    _extension(
-        "FetchBlobs", "fetch_blobs", READ_TABLE, extensions.fetch_blobs, "Read blobs of rows.", answer="batches"
-    ),
-    _extension(
-        "ReadBlob",
-        "blob/{column}/{row_id}/bytes",
-        READ_TABLE,
-        extensions.read_blob,
-        "Read a range of one blob.",
-        method="GET",
-        status=206,
-        query=("version", "branch"),
-    ),
-    _extension(
-        "PrewarmIndex",
-        "index/{index_name}/prewarm",
-        READ_TABLE,
-        extensions.prewarm_index,
-        "Load an index into memory.",
-    ),
-    _extension("PrewarmData", "page_cache/prewarm", READ_TABLE, extensions.prewarm_data, "Accept a wish to preload."),
-    _extension(
-        "GetWriteBuffer",
-        "get_lsm_write_spec",
-        READ_TABLE,
-        extensions.no_write_buffer,
-        "Tell that writes are not buffered.",
-    ),
-    _extension(
-        "GetWriteBufferStats",
-        "get_lsm_stats",
-        READ_TABLE,
-        extensions.no_write_buffer,
-        "Tell that writes are not buffered.",
-    ),
-)
-
-
-def _inspection(op: str, verb: str, summary: str) -> Operation:
-    """Make the row of an operation for those who look at tables, such as the console."""
-    models = {kind: getattr(inspection_models, f"{op}{kind.capitalize()}") for kind in ("request", "response")}
-    return _table(op, verb, READ_TABLE, summary, tag="Extension", **models)
-
-
-_INSPECTIONS: tuple[Operation, ...] = (
-    _operation(
-        "DescribeCaller",
-        "GET",
-        "/v1/whoami",
-        FILTERED,
-        request=inspection_models.CallerRequest,
-        response=inspection_models.DescribeCallerResponse,
-        tag="Extension",
-        instant=True,
-        summary="Tell the caller who it is and what it may do.",
-    ),
-    _inspection("DiffTableVersions", "version/diff", "Compare two versions of a table."),
-    _inspection("ListTableFragments", "fragments", "List the fragments of a table."),
-    _inspection("DescribeColumnFunction", "column_function", "Describe what fills a column."),
-)
-
-
-def _job(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
-    """Make the row of an operation on jobs, as LanceDB's client calls it."""
-    path, method = f"/v1/jobs/{verb}", more.pop("method", "POST")
-    more.setdefault("request", job_models.JobRequest)
-    more.setdefault("response", getattr(job_models, f"{op}Response", None))
-    return _operation(op, method, path, permission, tag="Job", summary=summary, **more)
-
-
-_JOBS: tuple[Operation, ...] = (
-    _job("ListJobs", "list", FILTERED, "List jobs, the newest first.", request=job_models.ListJobsRequest),
-    _job("DescribeJob", "describe", FILTERED, "Describe a job: its state, progress and outcome."),
-    _job("CancelJob", "cancel", FILTERED_WRITE, "Cancel a job."),
-    _job("PauseJob", "pause", FILTERED_WRITE, "Let a job rest."),
-    _job("ResumeJob", "resume", FILTERED_WRITE, "Let a job that rests go on."),
-    _job(
-        "RetryJob",
-        "retry",
-        FILTERED_WRITE,
-        "Submit again what a job did not get done.",
-        request=job_models.RetryJobRequest,
-    ),
-    _job(
-        "QueryJobEvents",
-        "query_events",
-        FILTERED,
-        "Return what happened to jobs, as Arrow.",
-        request=job_models.QueryJobEventsRequest,
-        binding=jobs.query_events,
-        answer="batches",
-    ),
-    _job(
-        "FollowJob",
-        "{job_id}/events",
-        FILTERED,
-        "Follow what happens to a job, as server-sent events.",
-        request=None,
-        method="GET",
-        query=("after",),
-        binding=jobs.follow,
-        answer="events",
-    ),
-)
+def _data(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation that reads or writes the data of a table."""
+    return _table(op, verb, permission, summary, **{"data_pool": True, **more})
 
 
 def _view(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
     """Make the row of an operation on materialized views."""
-    return _operation(op, "POST", f"/v1/materialized_view/{{id}}/{verb}", permission, summary=summary, **more)
+    path = f"/v1/materialized_view/{{id}}/{verb}"
+    return _row(op, path, permission, summary, **{"tag": "MaterializedView", **more})
 
 
-def _view_extension(op: str, verb: str, permission: Permission, name: str, summary: str, **more: Any) -> Operation:
-    """Make the row of an operation on materialized views that the specification does not know."""
-    models = {kind.lower(): getattr(view_models, f"{name}{kind}") for kind in ("Request", "Response")}
-    return _view(op, verb, permission, summary, tag="Extension", **models, **more)
+def _models(module: ModuleType, name: str, tag: str = "Extension") -> dict[str, Any]:
+    """Return the attributes of an operation beyond the specification: its models, and where it is documented."""
+    request, response = (getattr(module, f"{name}{kind}", None) for kind in ("Request", "Response"))
+    return {"request": request, "response": response, "tag": tag, "in_spec": False}
 
 
-_VIEWS: tuple[Operation, ...] = (
-    _view(
-        "CreateMaterializedView",
-        "create",
-        WRITE_TABLE,
-        "Create a materialized view.",
-        request=view_models.CreateViewRequest,
-        binding=views.create_view,
-        status=201,
-        tag="MaterializedView",
-    ),
-    _view(
-        "RefreshMaterializedView",
-        "refresh",
-        WRITE_TABLE,
-        "Start bringing a view up to date, or tell what that would do.",
-        request=view_models.RefreshViewRequest,
-        binding=views.refresh_view,
-        status=202,
-        tag="MaterializedView",
-    ),
-    _view_extension(
-        "DescribeMaterializedView",
-        "describe",
-        READ_TABLE,
-        "DescribeView",
-        "Tell what a view is and how fresh.",
-        binding=views.describe_view,
-    ),
-    _view_extension(
-        "AlterMaterializedView", "alter", WRITE_TABLE, "AlterView", "Change how a view is kept up to date."
-    ),
-    _view(
-        "DescribeViewFunctions",
-        "functions",
-        READ_TABLE,
-        "Describe the functions that a view is made by.",
-        request=inspection_models.DescribeViewFunctionsRequest,
-        response=inspection_models.DescribeViewFunctionsResponse,
-        tag="Extension",
-    ),
-    _view_extension("DropMaterializedView", "drop", WRITE_TABLE, "DropView", "Drop a view and its rows."),
-    _operation(
-        "ListMaterializedViews",
-        "GET",
-        f"{_NS}/materialized_view/list",
-        FILTERED,
-        request=view_models.ListViewsRequest,
-        response=view_models.ListViewsResponse,
-        query=_PAGED,
-        tag="Extension",
-        instant=True,
-        summary="List the views of a namespace.",
-    ),
-)
+def _extension(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation that LanceDB's client sends and the specification does not have."""
+    return _data(op, verb, permission, summary, **{**_models(extension_models, op), **more})
 
 
-OPERATIONS: tuple[Operation, ...] = (
-    _namespace("CreateNamespace", "POST", f"{_NS}/create", WRITE_NAMESPACE, summary="Create a namespace."),
+def _job(op: str, verb: str, permission: Permission, summary: str, **more: Any) -> Operation:
+    """Make the row of an operation on jobs, by the routes of LanceDB's client."""
+    models = _models(job_models, op, "Job")
+    models["request"] = models["request"] or job_models.JobRequest
+    return _row(op, f"/v1/jobs/{verb}", permission, summary, **{**models, "lancedb": JobScope(), **more})
+
+
+_NAMESPACES: tuple[Operation, ...] = (
+    _namespace("CreateNamespace", "create", WRITE_NAMESPACE, "Create a namespace."),
     _namespace(
-        "ListNamespaces", "GET", f"{_NS}/list", FILTERED, query=_PAGED, instant=True, summary="List child namespaces."
+        "ListNamespaces", "list", FILTERED, "List child namespaces.", method="GET", query=_PAGED, catalog_only=True
     ),
-    _namespace(
-        "DescribeNamespace", "POST", f"{_NS}/describe", READ_NAMESPACE, instant=True, summary="Describe a namespace."
-    ),
-    _namespace(
-        "DropNamespace", "POST", f"{_NS}/drop", WRITE_NAMESPACE, request=DropNamespace, summary="Drop a namespace."
-    ),
+    _namespace("DescribeNamespace", "describe", READ_NAMESPACE, "Describe a namespace.", catalog_only=True),
+    _namespace("DropNamespace", "drop", WRITE_NAMESPACE, "Drop a namespace.", request=dependent_models.DropNamespace),
     _namespace(
         "NamespaceExists",
-        "POST",
-        f"{_NS}/exists",
+        "exists",
         READ_NAMESPACE,
+        "Check whether a namespace exists.",
         response=None,
-        instant=True,
-        summary="Tell whether a namespace exists.",
+        catalog_only=True,
     ),
     _namespace(
         "ListTables",
-        "GET",
-        f"{_NS}/table/list",
+        "table/list",
         FILTERED,
+        "List the tables of a namespace.",
+        method="GET",
         query=(*_PAGED, "include_declared"),
-        instant=True,
-        summary="List the tables of a namespace.",
+        catalog_only=True,
+        needs_storage=catalog.lists_root,
+        has_feature_header=True,
+        lancedb=TableListing(),
     ),
-    _operation(
+)
+
+_TABLES: tuple[Operation, ...] = (
+    _row(
         "ListAllTables",
-        "GET",
         "/v1/table",
         FILTERED,
+        "List the tables of all namespaces.",
+        method="GET",
+        endpoint=catalog.list_all_tables,
+        parse_first=True,
         request=ln.ListTablesRequest,
         response=ln.ListTablesResponse,
         query=(*_PAGED, "include_declared"),
-        instant=True,
-        summary="List the tables of all namespaces.",
+        catalog_only=True,
+        needs_storage=catalog.lists_root,
+        has_feature_header=True,
+        lancedb=RootListing(),
     ),
     _table("RegisterTable", "register", WRITE_TABLE, "Register a table that exists on storage."),
     _table(
@@ -326,18 +158,30 @@ OPERATIONS: tuple[Operation, ...] = (
         READ_TABLE,
         "Describe a table.",
         query=("with_table_uri", "load_detailed_metadata", "check_declared"),
-        instant=True,
+        catalog_only=True,
+        needs_storage=catalog.describes_data,
+        cacheable=True,
+        has_feature_header=True,
+        lancedb=TableDescription(),
     ),
-    _table("TableExists", "exists", READ_TABLE, "Tell whether a table exists.", response=None, instant=True),
-    _table("DropTable", "drop", WRITE_TABLE, "Drop a table and delete its data.", request=DropTable),
-    _table("DeregisterTable", "deregister", WRITE_TABLE, "Forget a table and keep its data."),
-    _table("RenameTable", "rename", WRITE_BOTH_NAMES, "Rename or move a table."),
-    _table("DeclareTable", "declare", WRITE_TABLE, "Declare a table without touching storage."),
+    _table(
+        "TableExists",
+        "exists",
+        READ_TABLE,
+        "Check whether a table exists.",
+        response=None,
+        catalog_only=True,
+        cacheable=True,
+    ),
+    _table("DropTable", "drop", WRITE_TABLE, "Drop a table and delete its data.", request=dependent_models.DropTable),
+    _table("DeregisterTable", "deregister", WRITE_TABLE, "Remove a table from the catalog and keep its data."),
+    _table("RenameTable", "rename", WRITE_BOTH_NAMES, "Rename or move a table.", lancedb=TableRename()),
+    _table("DeclareTable", "declare", WRITE_TABLE, "Declare a table without writing to storage."),
     _table(
         "CreateEmptyTable",
         "create-empty",
         WRITE_TABLE,
-        "Declare a table by the older route.",
+        "Declare a table (deprecated route).",
         request=ln.DeclareTableRequest,
         response=ln.DeclareTableResponse,
     ),
@@ -349,41 +193,44 @@ OPERATIONS: tuple[Operation, ...] = (
         query=(*_PAGED, "descending", "branch"),
     ),
     _table("CreateTableVersion", "version/create", WRITE_TABLE, "Commit a version whose manifest is staged."),
-    _table("DescribeTableVersion", "version/describe", READ_TABLE, "Describe one version.", instant=True),
-    _table("BatchDeleteTableVersions", "version/delete", WRITE_TABLE, "Delete old versions."),
-    _operation(
+    _table("DescribeTableVersion", "version/describe", READ_TABLE, "Describe a version.", catalog_only=True),
+    _table("BatchDeleteTableVersions", "version/delete", WRITE_TABLE, "Delete ranges of versions."),
+    _row(
         "BatchCreateTableVersions",
-        "POST",
         "/v1/table/version/batch-create",
         WRITE_ENTRIES,
-        summary="Commit versions of several tables together.",
+        "Commit versions of several tables in one transaction.",
     ),
-    _operation(
+    _row(
         "BatchCommitTables",
-        "POST",
         "/v1/table/batch-commit",
         WRITE_BATCH,
-        summary="Commit operations on several tables together.",
+        "Commit operations on several tables in one transaction.",
     ),
-    _table(
+)
+
+_ROWS: tuple[Operation, ...] = (
+    _data(
         "CreateTable",
         "create",
         WRITE_TABLE,
         "Create a table from an Arrow stream.",
         query=("mode", "properties", "storage_options"),
-        binding=data.create_table,
-        arrow=True,
+        endpoint=data.create_table,
+        body="arrow",
+        has_feature_header=True,
+        lancedb=TableCreation(),
     ),
-    _table(
+    _data(
         "InsertIntoTable",
         "insert",
         WRITE_TABLE,
-        "Append an Arrow stream to a table, or replace its rows.",
+        "Append an Arrow stream to a table, or overwrite the table with it.",
         query=("mode", "branch", "upload_id", "upload_part_id"),
-        binding=data.insert_into_table,
-        arrow=True,
+        endpoint=data.insert_into_table,
+        body="arrow",
     ),
-    _table(
+    _data(
         "MergeInsertIntoTable",
         "merge_insert",
         WRITE_TABLE,
@@ -399,171 +246,440 @@ OPERATIONS: tuple[Operation, ...] = (
             "use_index",
             "branch",
         ),
-        binding=data.merge_insert_into_table,
-        arrow=True,
+        endpoint=data.merge_insert_into_table,
+        body="arrow",
     ),
-    _table("UpdateTable", "update", WRITE_TABLE, "Update rows."),
-    _table("DeleteFromTable", "delete", WRITE_TABLE, "Delete rows."),
-    _table(
+    _data("UpdateTable", "update", WRITE_TABLE, "Update rows."),
+    _data("DeleteFromTable", "delete", WRITE_TABLE, "Delete rows."),
+    _data(
         "QueryTable",
         "query",
         READ_TABLE,
         "Query a table.",
         response=None,
-        binding=data.query_table,
-        at_once=data.query_at_once,
-        answer="batches",
+        endpoint=data.query_table,
+        inline=data.query_inline,
+        response_format="arrow",
     ),
-    _table(
+    _data(
         "CountTableRows",
         "count_rows",
         READ_TABLE,
         "Count rows.",
         response=None,
-        binding=data.count_table_rows,
-        answer="value",
+        value_type=int,
+        endpoint=data.count_table_rows,
     ),
-    _table(
+    _data(
         "ExplainTableQueryPlan",
         "explain_plan",
         READ_TABLE,
-        "Explain how a query would be answered.",
+        "Return the plan of a query.",
         response=None,
-        binding=data.explain_table_query_plan,
-        answer="value",
+        value_type=str,
+        endpoint=data.explain_table_query_plan,
     ),
-    _table(
+    _data(
         "AnalyzeTableQueryPlan",
         "analyze_plan",
         READ_TABLE,
-        "Run a query and tell what each step took.",
+        "Run a query and return its plan with measurements.",
         response=None,
-        binding=data.analyze_table_query_plan,
-        answer="value",
+        value_type=str,
+        endpoint=data.analyze_table_query_plan,
     ),
-    _table(
+    _data("GetTableStats", "stats", READ_TABLE, "Return the statistics of a table."),
+    _data("RestoreTable", "restore", WRITE_TABLE, "Restore a version as the latest.", endpoint=data.restore_table),
+)
+
+_COLUMNS: tuple[Operation, ...] = (
+    _data(
         "AlterTableAddColumns",
         "add_columns",
         WRITE_TABLE,
         "Add columns.",
-        binding=data.alter_table_add_columns,
+        endpoint=data.alter_table_add_columns,
         query=("branch",),
-        arrow="either",
+        body="json or arrow",
     ),
-    _table(
+    _data(
         "AlterTableBackfillColumns",
         "backfill_column",
         WRITE_TABLE,
-        "Start filling a column, or tell what that would do.",
-        request=BackfillRequest,
-        binding=columns.backfill_column,
+        "Start a backfill of a column, or plan one.",
+        request=column_models.BackfillRequest,
+        endpoint=columns.backfill_column,
         status=202,
+        alternatives={200: Alternative("The plan of a backfill (dry run).", column_models.BackfillPlan)},
     ),
-    _table(
+    _data(
         "DescribeColumnState",
         "column_state",
         READ_TABLE,
-        "Count a column's rows by what is known of them.",
-        request=ColumnStateRequest,
-        response=ColumnStateResponse,
-        tag="Extension",
+        "Count the rows of a feature column by state.",
+        **_models(column_models, "ColumnState"),
     ),
-    _table(
+    _data(
         "ListColumnErrors",
         "errors",
         READ_TABLE,
-        "Return the rows that functions failed on.",
-        request=ColumnErrorsRequest,
-        response=ColumnErrorsResponse,
-        tag="Extension",
+        "List the rows on which functions failed.",
+        **_models(column_models, "ColumnErrors"),
     ),
-    _table(
+    _data(
         "DescribeLineage",
         "lineage",
         READ_TABLE,
-        "Tell what a table is computed from, and what is computed from it.",
-        request=DescribeLineageRequest,
-        response=DescribeLineageResponse,
-        tag="Extension",
+        "Describe what a table is computed from, and what is computed from it.",
+        **_models(lineage_models, "DescribeLineage"),
     ),
-    _table("AlterTableAlterColumns", "alter_columns", WRITE_TABLE, "Alter columns.", request=AlterColumns),
-    _table("AlterTableDropColumns", "drop_columns", WRITE_TABLE, "Drop columns.", request=DropColumns),
-    _table("UpdateFieldMetadata", "update_field_metadata", WRITE_TABLE, "Change the metadata of fields."),
-    _table(
+    _data(
+        "AlterTableAlterColumns", "alter_columns", WRITE_TABLE, "Alter columns.", request=dependent_models.AlterColumns
+    ),
+    _data("AlterTableDropColumns", "drop_columns", WRITE_TABLE, "Drop columns.", request=dependent_models.DropColumns),
+    _data("UpdateFieldMetadata", "update_field_metadata", WRITE_TABLE, "Change the metadata of fields."),
+    _data(
         "UpdateTableSchemaMetadata",
         "schema_metadata/update",
         WRITE_TABLE,
-        "Replace the schema's metadata.",
-        whole="metadata",
+        "Replace the metadata of the schema.",
+        body_field="metadata",
         response=None,
+        value_type=dict[str, str],
         query=("branch",),
-        binding=data.update_table_schema_metadata,
+        endpoint=data.update_table_schema_metadata,
     ),
-    _table("GetTableStats", "stats", READ_TABLE, "Return a table's statistics."),
-    _table("RestoreTable", "restore", WRITE_TABLE, "Make an earlier version the newest.", binding=data.restore_table),
-    _table(
+)
+
+_INDEXES: tuple[Operation, ...] = (
+    _data(
         "CreateTableIndex",
         "create_index",
         WRITE_TABLE,
-        "Start building an index.",
-        binding=data.create_table_index,
+        "Start to build an index.",
+        endpoint=data.create_table_index,
         tag="Index",
     ),
-    _table(
+    _data(
         "CreateTableScalarIndex",
         "create_scalar_index",
         WRITE_TABLE,
-        "Start building a scalar index.",
+        "Start to build a scalar index.",
         request=ln.CreateTableIndexRequest,
-        binding=data.create_table_index,
+        endpoint=data.create_table_index,
         tag="Index",
     ),
-    _table("ListTableIndices", "index/list", READ_TABLE, "List a table's indices.", tag="Index", query=_PAGED),
+    _data("ListTableIndices", "index/list", READ_TABLE, "List the indexes of a table.", tag="Index", query=_PAGED),
     _table(
-        "DescribeTableIndexStats", "index/{index_name}/stats", READ_TABLE, "Tell what an index covers.", tag="Index"
+        "DescribeTableIndexStats", "index/{index_name}/stats", READ_TABLE, "Describe what an index covers.", tag="Index"
     ),
-    _table("DropTableIndex", "index/{index_name}/drop", WRITE_TABLE, "Drop an index.", tag="Index", query=("branch",)),
+    _data("DropTableIndex", "index/{index_name}/drop", WRITE_TABLE, "Drop an index.", tag="Index", query=("branch",)),
+)
+
+_REFS: tuple[Operation, ...] = (
     _table(
         "ListTableTags",
         "tags/list",
         READ_TABLE,
-        "List a table's tags.",
+        "List the tags of a table.",
         tag="Tag",
         query=_PAGED,
-        binding=data.list_table_tags,
+        endpoint=data.list_table_tags,
     ),
-    _table("GetTableTagVersion", "tags/version", READ_TABLE, "Return the version a tag points to.", tag="Tag"),
+    _table("GetTableTagVersion", "tags/version", READ_TABLE, "Return the version of a tag.", tag="Tag"),
     _table("CreateTableTag", "tags/create", WRITE_TABLE, "Create a tag.", tag="Tag"),
     _table("DeleteTableTag", "tags/delete", WRITE_TABLE, "Delete a tag.", tag="Tag"),
-    _table("UpdateTableTag", "tags/update", WRITE_TABLE, "Move a tag.", tag="Tag"),
-    _table("ListTableBranches", "branches/list", READ_TABLE, "List a table's branches.", tag="Branch", query=_PAGED),
-    _table("CreateTableBranch", "branches/create", WRITE_TABLE, "Create a branch.", tag="Branch"),
-    _table("DeleteTableBranch", "branches/delete", WRITE_TABLE, "Delete a branch.", tag="Branch"),
-    *_EXTENSIONS,
-    *_INSPECTIONS,
-    *_JOBS,
-    *_VIEWS,
-    _operation(
-        "DescribeTransaction",
-        "POST",
-        "/v1/transaction/{id}/describe",
-        FILTERED,
-        tag="Transaction",
-        instant=True,
-        summary="Describe a transaction.",
+    _table("UpdateTableTag", "tags/update", WRITE_TABLE, "Move a tag to another version.", tag="Tag"),
+    _table(
+        "ListTableBranches", "branches/list", READ_TABLE, "List the branches of a table.", tag="Branch", query=_PAGED
     ),
-    _operation(
-        "AlterTransaction",
-        "POST",
-        "/v1/transaction/{id}/alter",
-        FILTERED_WRITE,
-        tag="Transaction",
-        summary="Alter a transaction.",
+    _data("CreateTableBranch", "branches/create", WRITE_TABLE, "Create a branch.", tag="Branch"),
+    _data("DeleteTableBranch", "branches/delete", WRITE_TABLE, "Delete a branch.", tag="Branch"),
+)
+
+_CONFLICT = Alternative("What prevents the cherry-pick, or an error.", extension_models.CherryPickResponse)
+
+_EXTENSIONS: tuple[Operation, ...] = (
+    _extension(
+        "CloneTable", "clone", WRITE_TABLE, "Clone a table.", endpoint=extensions.clone_table, has_feature_header=True
+    ),
+    _extension(
+        "BeginUpload",
+        "multipart_write/create",
+        WRITE_TABLE,
+        "Begin a multipart upload.",
+        endpoint=extensions.begin_upload,
+        query=("branch",),
+        data_pool=False,
+    ),
+    _extension(
+        "CompleteUpload",
+        "multipart_write/complete",
+        WRITE_TABLE,
+        "Commit a multipart upload.",
+        endpoint=extensions.complete_upload,
+        request=extension_models.UploadRequest,
+        query=("upload_id", "branch"),
+    ),
+    _extension(
+        "AbortUpload",
+        "multipart_write/abort",
+        WRITE_TABLE,
+        "Abort a multipart upload.",
+        endpoint=extensions.abort_upload,
+        request=extension_models.UploadRequest,
+        response=extension_models.EmptyResponse,
+        query=("upload_id", "branch"),
+    ),
+    _extension(
+        "DiffBranch", "branches/diff", READ_TABLE, "Compare a branch with main.", endpoint=extensions.diff_branch
+    ),
+    _extension(
+        "CherryPick",
+        "branches/cherry_pick",
+        WRITE_TABLE,
+        "Apply the changes of a branch to main.",
+        endpoint=extensions.cherry_pick,
+        alternatives={409: _CONFLICT},
+    ),
+    _extension(
+        "MergeBranch",
+        "branches/merge",
+        WRITE_TABLE,
+        "Apply the changes of a branch to main, for LanceDB's client for Node.js.",
+        endpoint=extensions.merge_branch,
+        request=extension_models.CherryPickRequest,
+        response=extension_models.CherryPickResponse,
+        alternatives={409: _CONFLICT},
+    ),
+    _extension(
+        "FetchBlobs",
+        "fetch_blobs",
+        READ_TABLE,
+        "Read the blobs of rows.",
+        endpoint=extensions.fetch_blobs,
+        response_format="arrow",
+    ),
+    _extension(
+        "ReadBlob",
+        "blob/{column}/{row_id}/bytes",
+        READ_TABLE,
+        "Read a range of a blob.",
+        method="GET",
+        endpoint=extensions.read_blob,
+        query=("version", "branch"),
+        status=206,
+        alternatives={
+            204: Alternative("The blob is null."),
+            206: Alternative("Bytes of the blob.", media_type="application/octet-stream"),
+            416: Alternative("The range begins after the end of the blob."),
+        },
+    ),
+    _extension(
+        "PrewarmIndex",
+        "index/{index_name}/prewarm",
+        READ_TABLE,
+        "Load an index into memory.",
+        endpoint=extensions.prewarm_index,
+        response=extension_models.EmptyResponse,
+    ),
+    _extension(
+        "PrewarmData",
+        "page_cache/prewarm",
+        READ_TABLE,
+        "Accept a request to preload data (no effect).",
+        endpoint=extensions.prewarm_data,
+        response=extension_models.EmptyResponse,
+        data_pool=False,
+    ),
+    _extension(
+        "GetWriteBuffer",
+        "get_lsm_write_spec",
+        READ_TABLE,
+        "Return the write buffer of a table (always null).",
+        endpoint=extensions.get_write_buffer,
+        response=extension_models.WriteBufferResponse,
+        data_pool=False,
+    ),
+    _extension(
+        "GetWriteBufferStats",
+        "get_lsm_stats",
+        READ_TABLE,
+        "Return the statistics of the write buffer (always null).",
+        endpoint=extensions.get_write_buffer,
+        response=extension_models.WriteBufferResponse,
+        data_pool=False,
     ),
 )
 
-#: Operations of the protocol and of LanceDB's client that this Pennon answers with "unsupported": their routes, so
-#: that the answer is typed.
+_INSPECTION: tuple[Operation, ...] = (
+    _row(
+        "DescribeCaller",
+        "/v1/whoami",
+        FILTERED,
+        "Describe the caller and its grants.",
+        method="GET",
+        request=inspection_models.CallerRequest,
+        response=inspection_models.DescribeCallerResponse,
+        tag="Extension",
+        in_spec=False,
+        catalog_only=True,
+    ),
+    _data(
+        "DiffTableVersions",
+        "version/diff",
+        READ_TABLE,
+        "Compare two versions of a table.",
+        **_models(inspection_models, "DiffTableVersions"),
+    ),
+    _data(
+        "ListTableFragments",
+        "fragments",
+        READ_TABLE,
+        "List the fragments of a table.",
+        **_models(inspection_models, "ListTableFragments"),
+    ),
+    _data(
+        "DescribeColumnFunction",
+        "column_function",
+        READ_TABLE,
+        "Describe the function of a column.",
+        **_models(inspection_models, "DescribeColumnFunction"),
+    ),
+)
+
+_JOBS: tuple[Operation, ...] = (
+    _job("ListJobs", "list", FILTERED, "List jobs, newest first."),
+    _job("DescribeJob", "describe", FILTERED, "Describe a job: its state, progress and result."),
+    _job("CancelJob", "cancel", WRITE_JOB, "Cancel a job."),
+    _job("PauseJob", "pause", WRITE_JOB, "Pause a job."),
+    _job("ResumeJob", "resume", WRITE_JOB, "Resume a paused job."),
+    _job("RetryJob", "retry", WRITE_JOB, "Retry a job that ended."),
+    _job(
+        "QueryJobEvents",
+        "query_events",
+        FILTERED,
+        "Return the events of jobs, as Arrow.",
+        endpoint=jobs.query_events,
+        response_format="arrow",
+    ),
+    _job(
+        "FollowJob",
+        "{job_id}/events",
+        FILTERED,
+        "Stream the events of a job, as server-sent events.",
+        method="GET",
+        request=None,
+        query=("after",),
+        endpoint=jobs.follow,
+        response_format="events",
+    ),
+)
+
+_VIEWS: tuple[Operation, ...] = (
+    _view(
+        "CreateMaterializedView",
+        "create",
+        WRITE_TABLE,
+        "Create a materialized view.",
+        request=view_models.CreateViewRequest,
+        endpoint=views.create_view,
+        data_pool=True,
+        status=201,
+        alternatives={
+            200: Alternative("The view was created for LanceDB's client.", _CREATED_VIEW),
+            202: Alternative("The view was created, and a job computes its rows.", _CREATED_VIEW),
+        },
+    ),
+    _view(
+        "RefreshMaterializedView",
+        "refresh",
+        WRITE_TABLE,
+        "Start a refresh of a view, or plan one.",
+        request=view_models.RefreshViewRequest,
+        endpoint=views.refresh_view,
+        data_pool=True,
+        status=202,
+        alternatives={200: Alternative("The plan of a refresh (dry run).", view_models.RefreshPlan)},
+    ),
+    _view(
+        "DescribeMaterializedView",
+        "describe",
+        READ_TABLE,
+        "Describe a view: its definition and freshness.",
+        endpoint=views.describe_view,
+        data_pool=True,
+        **_models(view_models, "DescribeView"),
+    ),
+    _view(
+        "AlterMaterializedView",
+        "alter",
+        WRITE_TABLE,
+        "Change how a view is refreshed.",
+        **_models(view_models, "AlterView"),
+    ),
+    _view(
+        "DescribeViewFunctions",
+        "functions",
+        READ_TABLE,
+        "Describe the functions of a view.",
+        **_models(inspection_models, "DescribeViewFunctions"),
+    ),
+    _view(
+        "DropMaterializedView",
+        "drop",
+        WRITE_TABLE,
+        "Drop a view and delete its data.",
+        **_models(view_models, "DropView"),
+    ),
+    _namespace(
+        "ListMaterializedViews",
+        "materialized_view/list",
+        FILTERED,
+        "List the views of a namespace.",
+        method="GET",
+        query=_PAGED,
+        catalog_only=True,
+        **_models(view_models, "ListViews"),
+    ),
+)
+
+_TRANSACTIONS: tuple[Operation, ...] = (
+    _row(
+        "DescribeTransaction",
+        "/v1/transaction/{id}/describe",
+        FILTERED,
+        "Describe a transaction.",
+        tag="Transaction",
+        has_plain_id=True,
+        catalog_only=True,
+    ),
+    _row(
+        "AlterTransaction",
+        "/v1/transaction/{id}/alter",
+        WRITE_TRANSACTION,
+        "Alter a transaction.",
+        tag="Transaction",
+        has_plain_id=True,
+    ),
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    *_NAMESPACES,
+    *_TABLES,
+    *_ROWS,
+    *_COLUMNS,
+    *_INDEXES,
+    *_REFS,
+    *_EXTENSIONS,
+    *_INSPECTION,
+    *_JOBS,
+    *_VIEWS,
+    *_TRANSACTIONS,
+)
+
+#: Operations of the specification and of LanceDB's client that the server does not support: they have routes so that
+#: the error names them.
 UNSUPPORTED: dict[str, tuple[str, str]] = {
     "CreateFunction": ("POST", "/v1/function/{id}/create"),
     "DescribeFunction": ("POST", "/v1/function/{id}/describe"),

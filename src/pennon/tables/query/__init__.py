@@ -1,1 +1,1 @@
-"""Queries of tables: SQL expressions of callers, scans, full-text search, and processes for demanding queries."""
+"""Queries of tables: checks of SQL expressions, scans, full-text search, and query processes."""

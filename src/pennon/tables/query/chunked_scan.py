@@ -1,55 +1,57 @@
-"""Plain scans, read in slices of a few megabytes.
+"""Plain scans, read in chunks of a few megabytes.
 
-Lance reads far ahead of whoever takes its batches; many readers at once could not afford that. A slice is read only
-when it is asked for, and costs next to nothing where storage is near.
+Lance reads far ahead of its consumer, which takes too much memory with many concurrent readers. A chunk is read only
+on demand, at almost no cost on local storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
-_SLICE_BYTES = 2 * 1024 * 1024
-_FIRST_ROWS = 1024
-_MOST_ROWS = 1024 * 1024
+_CHUNK_BYTES = 2 * 1024 * 1024
+_FIRST_CHUNK_ROWS = 1024
+_MAX_CHUNK_ROWS = 1024 * 1024
 
-#: Reads rows from an offset on, at most so many, as a reader of batches.
-Scan = Callable[[int, int], Any]
+#: Reads rows from an offset on, up to a limit.
+Scan = Callable[[int, int], pa.RecordBatchReader]
 
 
-class Slices:
-    """The batches of a scan; how many rows a slice has follows from the size of those before it."""
+class ChunkedScan:
+    """The batches of a scan; the size of the rows read so far decides how many rows the next chunk has."""
 
-    def __init__(self, scan: Scan, offset: int, limit: int | None) -> None:
+    def __init__(self, scan: Scan, offset: int, limit: int | None, *, max_rows: int | None = None) -> None:
         self._scan = scan
         self._offset = offset
-        self._left = limit
-        self._rows = _FIRST_ROWS
+        self._remaining = limit
+        # The result may be small although the columns that it is computed from are not.
+        self._max_chunk_rows = max_rows or _MAX_CHUNK_ROWS
+        self._chunk_rows = min(self._max_chunk_rows, _FIRST_CHUNK_ROWS)
         self._reader = self._open()
         self.schema: pa.Schema = self._reader.schema
 
-    def __iter__(self) -> Slices:
+    def __iter__(self) -> ChunkedScan:
         return self
 
     def __next__(self) -> pa.RecordBatch:
         while True:
             batch = next(self._reader, None)
             if batch is not None:
-                self._seen += batch.num_rows
-                self._bytes += batch.nbytes
+                self._rows_read += batch.num_rows
+                self._bytes_read += batch.nbytes
                 return batch
-            if self._seen < self._asked or self._left == 0:
+            if self._rows_read < self._requested or self._remaining == 0:
                 raise StopIteration
-            self._rows = min(max(_SLICE_BYTES * self._seen // max(self._bytes, 1), 1), _MOST_ROWS, 8 * self._rows)
+            fitting = max(_CHUNK_BYTES * self._rows_read // max(self._bytes_read, 1), 1)
+            self._chunk_rows = min(fitting, self._max_chunk_rows, 8 * self._chunk_rows)
             self._reader = self._open()
 
-    def _open(self) -> Any:
-        self._asked = self._rows if self._left is None else min(self._rows, self._left)
-        self._seen = self._bytes = 0
-        reader = self._scan(self._offset, self._asked)
-        self._offset += self._asked
-        if self._left is not None:
-            self._left -= self._asked
+    def _open(self) -> pa.RecordBatchReader:
+        self._requested = self._chunk_rows if self._remaining is None else min(self._chunk_rows, self._remaining)
+        self._rows_read = self._bytes_read = 0
+        reader = self._scan(self._offset, self._requested)
+        self._offset += self._requested
+        if self._remaining is not None:
+            self._remaining -= self._requested
         return reader

@@ -1,9 +1,9 @@
-"""SQL expressions of callers, checked before Lance reads them.
+"""Checks of callers' SQL expressions, made before Lance parses them.
 
-Lance evaluates expressions inside the process that asks. Some would end it: a deep one overflows the stack, and a short
-one such as ``repeat(word, 100000000000)`` asks for more memory than there is. So every expression is read here first:
-only functions of a list may be called, and each call has a bound on what it makes of its arguments. What has no bound,
-or a high one, is told by ``Expression.demanding``: queries run it in a process of its own, writes refuse it.
+Lance evaluates expressions in the calling process. Some would crash it: a deeply nested one overflows the stack, and a
+short one such as ``repeat(word, 100000000000)`` allocates more memory than the machine has. Every expression is
+therefore parsed here first: it may call listed functions only, and each call has a bound on the size of its result.
+``Expression.isolation_reason`` names a missing or high bound: queries then run in a query process, writes are refused.
 """
 
 from __future__ import annotations
@@ -13,33 +13,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError
 
 from pennon.tables.query.sql_functions import FUNCTIONS, KEYWORDS, Growth, Literal, argument_literal, grow
 
-#: Lance walks an expression by calling itself: one operator applied to the result of another, and so on, this often.
-_DEEPEST = 250
-#: Conditions that AND and OR connect are walked with less.
-_MOST_CONDITIONS = 10_000
-#: What is no longer than this cannot be too deep, and is remembered.
-_SHORT = 2 * _DEEPEST
-#: Literals take about 0.7 KB each while Lance plans, and conditions are evaluated one by one: queries with more of them
-#: run in a process of their own, which ends when its client leaves.
-_MOST_LITERALS_HERE = 10_000
-_MOST_CONDITIONS_HERE = 1_000
-#: What a query may make of each row inside the API process, where many run at once; a batch has 8192 rows.
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+#: The deepest chain of operators: Lance visits an expression recursively, one stack frame for each operator.
+_MAX_DEPTH = 250
+#: Conditions joined by AND and OR need less stack each.
+_MAX_CONDITIONS = 10_000
+#: Expressions up to this length cannot be too deep; their parse results are cached.
+_CACHED_LENGTH = 2 * _MAX_DEPTH
+#: Literals take about 0.7 KB each while Lance plans, and conditions are evaluated one by one. Queries with more of them
+#: run in a query process, which is killed when the client disconnects.
+_MAX_INLINE_LITERALS = 10_000
+_MAX_INLINE_CONDITIONS = 1_000
+#: Bounds on the output per row of a query in the API process, where many queries run at once. A batch has 8192 rows.
 _QUERY_COPIES, _QUERY_BYTES = 16, 4096
-#: What a write or a stored expression may make of each row; of these, one runs at a time for each table.
+#: Bounds on the output per row of a write or a stored expression. Each table runs one of them at a time.
 _WRITE_COPIES, _WRITE_BYTES = 64, 16 * 1024
-#: What the expressions of one request may make together is so many times that.
-_SEVERAL = 4
-#: Lance writes in batches of so many rows, of which one may have so many bytes of literals.
-_BATCH_ROWS, _MOST_BATCH_BYTES = 8192, 256 * 1024 * 1024
-#: Everything is matched as the parser inside Lance does: texts in either quotes, names in backticks, letters of any
-#: language in names. Texts are taken whole (*+), or each of their characters would be kept to go back to. Runs of
-#: literals, such as long lists have, are one token: 100,000 of them take 20 ms instead of 300.
+#: All expressions of one request together may reach this multiple of the bounds above.
+_REQUEST_FACTOR = 4
+#: Rows in a batch that Lance writes, and the bytes of literals that one batch may have.
+_BATCH_ROWS, _MAX_BATCH_BYTES = 8192, 256 * 1024 * 1024
+#: Tokens match as in Lance's own parser: strings in either quotes, names in backticks, letters of any language in
+#: names. Possessive quantifiers (*+) avoid a backtracking entry for each character of a string. A run of literals, as
+#: in a long list, is one token: 100,000 literals take 20 ms instead of 300.
 _TOKEN = re.compile(
     r"""
       (?P<space> \s+ )
@@ -52,16 +55,16 @@ _TOKEN = re.compile(
     | (?P<open> [(\[{] )
     | (?P<close> [)\]}] )
     | (?P<comma> , )
-    | (?P<joins> \|\| )
+    | (?P<concat> \|\| )
     | (?P<operator> :: | <=> | [<>=!]= | <> | << | >> | ->>? | @> | [-+*/%=<>!|&^~@:.] )
     | (?P<other> [;\\] )
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-#: Reading so many takes half a second.
-_MOST_TOKENS = 100_000
+#: Parsing this many takes half a second.
+_MAX_TOKENS = 100_000
 _COMMAS = re.compile(r"'(?:[^']|'')*+'|(,)")
-_DEEPENING = frozenset({"open", "close", "joins", "operator", "name", "number"})
+_DEPTH_TOKENS = frozenset({"open", "close", "concat", "operator", "name", "number"})
 _COLUMN = re.compile(r"\s*(?:`(?:[^`]|``)*+`|[^\W\d]\w*+)(?:\.(?:`(?:[^`]|``)*+`|[^\W\d]\w*+))*\s*")
 _CONSTANTS = frozenset(["null", "true", "false"])
 _WORD_OPERATORS = frozenset(
@@ -71,7 +74,7 @@ _WORD_OPERATORS = frozenset(
 
 @dataclass(frozen=True)
 class SqlLimits:
-    """How long an expression may be, and how many literals it may have."""
+    """The maximum length and number of literals of an expression."""
 
     max_bytes: int = 4 * 1024 * 1024
     max_literals: int = 100_000
@@ -79,175 +82,176 @@ class SqlLimits:
 
 DEFAULT_LIMITS = SqlLimits()
 
-#: Long expressions are read one after the other: many threads at once would leave the event loop no time.
-_one_long = Lock()
+#: Long expressions are parsed one at a time: many threads at once would starve the event loop.
+_long_expression_lock = Lock()
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression that was checked."""
+    """A checked expression."""
 
-    #: The text without comments.
+    #: The SQL without comments.
     text: str
     growth: Growth
     literals: int
     conditions: int
-    #: Bytes of literals outside of calls, such as a value that an update sets.
+    #: Bytes of literals outside of calls, such as the new value in an update.
     value_bytes: int
 
     @property
     def is_column(self) -> bool:
-        """Whether this is the name of a column alone."""
+        """Whether the expression is just a column name."""
         return _COLUMN.fullmatch(self.text) is not None
 
     @property
-    def demanding(self) -> str | None:
-        """Why a query should not evaluate this inside the API process; none when it may."""
-        if self.literals > _MOST_LITERALS_HERE or self.conditions > _MOST_CONDITIONS_HERE:
+    def isolation_reason(self) -> str | None:
+        """Why a query with this expression must run in a query process; None if the API process may evaluate it."""
+        if self.literals > _MAX_INLINE_LITERALS or self.conditions > _MAX_INLINE_CONDITIONS:
             return "its many literals or conditions"
-        return _excess(self.growth, _QUERY_COPIES, _QUERY_BYTES)
+        return _exceeded_bound(self.growth, _QUERY_COPIES, _QUERY_BYTES)
 
 
-def read_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> Expression:
-    """Return what an expression or a filter asks for; raises the error that says why Lance must not evaluate it."""
-    if len(sql) <= _SHORT:
-        return _read_short(sql)
+def parse_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> Expression:
+    """Parse an expression or a filter; raises ``InvalidInputError`` if Lance must not evaluate it."""
+    if len(sql) <= _CACHED_LENGTH:
+        return _parse_short(sql)
     if len(sql) > limits.max_bytes or len(sql.encode(errors="replace")) > limits.max_bytes:
         raise InvalidInputError(
-            f"The SQL has more than {limits.max_bytes} bytes, the server's max_expression_bytes. Split the request, or "
-            "put long lists of values into a table and join it in a view."
+            f"The SQL is longer than {limits.max_bytes} bytes, the server's max_expression_bytes. Split the request, "
+            "or put long lists of values into a table and join it in a view."
         )
-    with _one_long:
-        found = _Reader(sql).read(long=True)
-    if found.literals > limits.max_literals:
+    with _long_expression_lock:
+        parsed = _Parser(sql).parse(long=True)
+    if parsed.literals > limits.max_literals:
         raise InvalidInputError(
-            f"The SQL has {found.literals} literals; {limits.max_literals} are allowed, the server's "
-            "max_expression_literals. Send several requests with a part of the values each."
+            f"The SQL has {parsed.literals} literals, more than {limits.max_literals}, the server's "
+            "max_expression_literals. Split the values over several requests."
         )
-    return found
+    return parsed
 
 
 def check_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> str:
-    """Return the text of an expression that may be evaluated anywhere; raises the error for one that may not.
+    """Return the text of an expression that may be evaluated in any process; raises ``InvalidInputError`` otherwise.
 
-    This is for writes and for what is stored: views, computed columns, conditions of jobs.
+    For writes and for stored expressions: views, computed columns, conditions of jobs.
     """
-    found = read_expression(sql, limits)
-    excess = _excess(found.growth, _WRITE_COPIES, _WRITE_BYTES)
+    parsed = parse_expression(sql, limits)
+    excess = _exceeded_bound(parsed.growth, _WRITE_COPIES, _WRITE_BYTES)
     if excess is not None:
         raise InvalidInputError(
-            f"The SQL may need much more memory than its columns because of {excess}: results must have a bound that "
-            f"follows from literals, {_WRITE_COPIES} times the columns and {_WRITE_BYTES} bytes at most. Use smaller "
-            "literal arguments; queries may use more."
+            f"The SQL may need much more memory than its columns because of {excess}: its literals must bound the "
+            f"result to {_WRITE_COPIES} times the columns and {_WRITE_BYTES} bytes. Use smaller literal arguments; "
+            "queries may use larger ones."
         )
-    return found.text
+    return parsed.text
 
 
-def check_written_size(dataset: Any, values: Iterable[str], where: str | None, limits: SqlLimits) -> None:
-    """Refuse to write values of which a batch would not fit into memory: they are made all at once."""
-    read = [read_expression(value, limits) for value in values]
-    growing = [value.growth for value in read if value.growth.copies > 1]
-    copies, written = sum(growth.copies for growth in growing), sum(growth.written_bytes for growth in growing)
-    if copies > _SEVERAL * _WRITE_COPIES or written > _SEVERAL * _WRITE_BYTES:
+def check_written_size(dataset: LanceDataset, values: Iterable[str], where: str | None, limits: SqlLimits) -> None:
+    """Refuse to write values if one batch of them would not fit into memory: Lance builds a whole batch at once."""
+    expressions = [parse_expression(value, limits) for value in values]
+    growing = [value.growth for value in expressions if value.growth.copies > 1]
+    copies, literal_bytes = sum(growth.copies for growth in growing), sum(growth.written_bytes for growth in growing)
+    max_copies, max_bytes = _REQUEST_FACTOR * _WRITE_COPIES, _REQUEST_FACTOR * _WRITE_BYTES
+    if copies > max_copies or literal_bytes > max_bytes:
         raise InvalidInputError(
-            f"The SQL of these columns may need much more memory than what they are made of: {copies} times, with "
-            f"{written} bytes of literals, where {_SEVERAL * _WRITE_COPIES} times and {_SEVERAL * _WRITE_BYTES} bytes "
-            "are allowed together. Write fewer columns at a time."
+            f"The SQL of these columns may need much more memory than its input: {copies} times, with {literal_bytes} "
+            f"bytes of literals; all columns together may need {max_copies} times and {max_bytes} bytes. Write fewer "
+            "columns at a time."
         )
-    size = sum(value.value_bytes for value in read)
-    if size * _BATCH_ROWS <= _MOST_BATCH_BYTES:
+    size = sum(value.value_bytes for value in expressions)
+    if size * _BATCH_ROWS <= _MAX_BATCH_BYTES:
         return
     rows = min(dataset.count_rows(where), _BATCH_ROWS)
-    if size * rows > _MOST_BATCH_BYTES:
+    if size * rows > _MAX_BATCH_BYTES:
         raise InvalidInputError(
-            f"Values of {size} bytes would be written into at least {rows} rows; {_MOST_BATCH_BYTES} bytes at once are "
-            f"allowed. Change {_MOST_BATCH_BYTES // size} rows at a time, with a narrower predicate."
+            f"Values of {size} bytes would be written into at least {rows} rows, more than {_MAX_BATCH_BYTES} bytes in "
+            f"one batch. Change {_MAX_BATCH_BYTES // size} rows at a time, with a narrower predicate."
         )
 
 
-def demanding_reason(condition: Expression, values: Iterable[Expression]) -> str | None:
-    """Return why a query should not run inside the API process; none when it may.
+def find_isolation_reason(condition: Expression, values: Iterable[Expression]) -> str | None:
+    """Return why a query must run in a query process; None if the API process may run it.
 
-    ``values`` are the columns that are returned: a literal among them is written into each row, and a column that is
-    named again is sent again.
+    ``values`` are the returned columns: a literal among them is written into each row, and a column selected twice is
+    sent twice.
     """
     values, total = list(values), Growth()
     for expression in (condition, *values):
-        reason = expression.demanding
+        reason = expression.isolation_reason
         if reason is not None:
             return reason
         total += expression.growth
-    once = {_plain_name(value.text) for value in values if value.is_column}
-    repeated = sum(value.is_column for value in values) - len(once)
+    distinct = {_plain_name(value.text) for value in values if value.is_column}
+    repeated = sum(value.is_column for value in values) - len(distinct)
     total += Growth(operands=repeated)
     for value in values:
         if not value.is_column:
             total += Growth(operands=1, literal_bytes=value.value_bytes)
-    return _excess(total, _SEVERAL * _QUERY_COPIES, _SEVERAL * _QUERY_BYTES)
+    return _exceeded_bound(total, _REQUEST_FACTOR * _QUERY_COPIES, _REQUEST_FACTOR * _QUERY_BYTES)
 
 
 def _plain_name(column: str) -> str:
     return column.replace("`", "").strip().lower()
 
 
-def _excess(growth: Growth, copies: int, size: int) -> str | None:
+def _exceeded_bound(growth: Growth, copies: int, size: int) -> str | None:
     if growth.unbounded is not None:
         return growth.unbounded
     if growth.copies > copies:
-        return "the values that it joins or repeats"
+        return "the values it concatenates or repeats"
     return "its long literals" if growth.written_bytes > size else None
 
 
 class _Frame:
-    """What stands inside a pair of parentheses, so far."""
+    """The part of a parenthesized expression that was read so far."""
 
     __slots__ = (
-        *("arguments", "call", "compared_bytes", "is_array", "literal", "named", "named_arguments"),
-        *("tokens", "waiting", "written"),
+        *("arguments", "call", "compared_bytes", "is_array", "literal", "names_column", "column_arguments"),
+        *("tokens", "depth", "is_written"),
     )
 
-    def __init__(self, call: str | None, waiting: int, *, written: bool, is_array: bool = False) -> None:
+    def __init__(self, call: str | None, depth: int, *, is_written: bool, is_array: bool = False) -> None:
         self.call = call
-        #: Whether these are brackets, which make an array of what they hold.
+        #: Whether these are brackets, an array literal.
         self.is_array = is_array
-        #: Operators that wait for each other.
-        self.waiting = waiting
-        #: Whether literals here become part of what a call returns.
-        self.written = written
+        #: Nested operators.
+        self.depth = depth
+        #: Whether literals here become part of a call's result.
+        self.is_written = is_written
         self.arguments: list[Literal | None] = []
-        #: The present argument: its tokens, and the literal if it is one.
+        #: The current argument: its number of tokens, and its text if it is a literal.
         self.tokens = 0
         self.literal: str | None = None
-        #: Whether it names a column, and how many arguments before it do.
-        self.named = False
-        self.named_arguments = 0
-        #: Bytes of literals in the present condition.
+        #: Whether the current argument names a column, and the number of earlier arguments that do.
+        self.names_column = False
+        self.column_arguments = 0
+        #: Bytes of literals in the current condition.
         self.compared_bytes = 0
 
     def end_argument(self) -> None:
         if self.tokens:
             single = self.tokens == 1 and self.literal is not None
             self.arguments.append(argument_literal(self.literal or "") if single else None)
-        self.named_arguments += self.named
-        self.tokens, self.literal, self.named, self.compared_bytes = 0, None, False, 0
+        self.column_arguments += self.names_column
+        self.tokens, self.literal, self.names_column, self.compared_bytes = 0, None, False, 0
 
 
-class _Reader:
-    """Reads an expression token by token."""
+class _Parser:
+    """Parses an expression token by token."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
-        self._frames = [_Frame(None, 0, written=False)]
-        self._between = 0
+        self._frames = [_Frame(None, 0, is_written=False)]
+        self._open_betweens = 0
         self._conditions = 0
         self._literals = 0
         self._value_bytes = 0
         self._literal_bytes = 0
         self._growth = Growth()
-        #: The name that was read last, if nothing but space came after it.
-        self._name: str | None = None
+        #: The previous token, if it was a name.
+        self._previous_name: str | None = None
 
-    def read(self, *, long: bool) -> Expression:
+    def parse(self, *, long: bool) -> Expression:
         end, start, count, kept = 0, 0, 0, []
         for token in _TOKEN.finditer(self._sql):
             if token.start() != end:
@@ -257,18 +261,18 @@ class _Reader:
                 kept += [self._sql[start : token.start()], " "]
                 start = end
             elif token.lastgroup != "space":
-                self._take(str(token.lastgroup), token[0])
-                if long and token.lastgroup in _DEEPENING:
+                self._read_token(str(token.lastgroup), token[0])
+                if long and token.lastgroup in _DEPTH_TOKENS:
                     self._check_size(count)
         if end != len(self._sql):
-            raise InvalidInputError(f"The SQL cannot be read at {self._sql[end : end + 20]!r}.")
+            raise InvalidInputError(f"The SQL cannot be parsed at {self._sql[end : end + 20]!r}.")
         text = "".join([*kept, self._sql[start:]]) if kept else self._sql
         joined = self._literal_bytes + (self._value_bytes if self._growth.operands else 0)
         growth = self._growth + Growth(literal_bytes=joined)
         return Expression(text, growth, self._literals, self._conditions, self._value_bytes)
 
-    def _take(self, kind: str, text: str) -> None:
-        name, self._name = self._name, None
+    def _read_token(self, kind: str, text: str) -> None:
+        name, self._previous_name = self._previous_name, None
         frame = self._frames[-1]
         if kind == "open":
             self._open(text, name)
@@ -280,64 +284,67 @@ class _Reader:
             frame.end_argument()
             if kind == "run":
                 self._run(frame, text)
-            frame.waiting = 0
+            frame.depth = 0
             return
         frame.tokens += 1
         if kind == "unknown":
-            raise InvalidInputError(f"The SQL cannot be read at {text[:20]!r}: write values out, without a prefix.")
+            raise InvalidInputError(
+                f"The SQL cannot be parsed at {text[:20]!r}: parameters and prefixed strings are not supported. Write "
+                "the value as a plain literal."
+            )
         if kind in {"text", "number"}:
             frame.literal = text
             self._count_literal(frame, text)
-        elif kind == "joins":
-            frame.waiting += 1
+        elif kind == "concat":
+            frame.depth += 1
             self._growth += Growth(operands=1 if self._growth.operands else 2)
         elif kind == "operator":
-            frame.waiting += 1
+            frame.depth += 1
         elif kind == "name":
-            self._take_name(frame, text)
+            self._read_name(frame, text)
 
-    def _take_name(self, frame: _Frame, text: str) -> None:
+    def _read_name(self, frame: _Frame, text: str) -> None:
         word = text.lower()
-        self._name = text
+        self._previous_name = text
         if word in {"and", "or"}:
-            if self._between:
-                self._between -= 1
+            if self._open_betweens:
+                self._open_betweens -= 1
                 return
-            frame.waiting, frame.compared_bytes = 0, 0
+            frame.depth, frame.compared_bytes = 0, 0
             self._conditions += 1
         elif word in _WORD_OPERATORS or word == "between":
-            frame.waiting += 1
-            self._between += word == "between"
+            frame.depth += 1
+            self._open_betweens += word == "between"
         elif word == "case":
-            self._frames.append(_Frame(None, 1, written=frame.written))
+            self._frames.append(_Frame(None, 1, is_written=frame.is_written))
         elif word == "end":
             self._close()
         elif word not in _CONSTANTS:
-            frame.named = True
+            frame.names_column = True
 
     def _count_literal(self, frame: _Frame, text: str, count: int = 1) -> None:
         self._literals += count
         frame.compared_bytes += len(text)
-        if frame.written:
+        if frame.is_written:
             self._literal_bytes += len(text)
-        elif frame.call != "in":  # values of a list are looked up, and not written into rows
+        elif frame.call != "in":  # values of an IN list are looked up and not written into rows
             self._value_bytes += len(text)
 
     def _run(self, frame: _Frame, text: str) -> None:
-        """Count the literals of a run, each with a comma after it."""
+        """Count the literals of a run; each has a comma after it."""
         count = _COMMAS.sub(r"\1", text).count(",") if "'" in text else text.count(",")
         self._count_literal(frame, text, count)
         frame.arguments += [None] * count
 
     def _open(self, text: str, name: str | None) -> None:
         outer = self._frames[-1]
-        call = _called(name) if text == "(" and name is not None else None
-        written = call != "in" and (call is not None or outer.written or text == "[")
+        call = _called_function(name) if text == "(" and name is not None else None
+        is_written = call != "in" and (call is not None or outer.is_written or text == "[")
         outer.tokens += 1
         outer.literal = None
-        if call == "in":  # what is looked up is written out for every row, also when it is a literal
+        if call == "in":  # Lance expands the left operand for every row, even a literal
             self._literal_bytes += outer.compared_bytes
-        self._frames.append(_Frame(call, 1, written=written, is_array=text == "["))
+        self._frames.append(_Frame(call, 1, is_written=is_written, is_array=text == "["))
 
     def _close(self) -> None:
         if len(self._frames) == 1:
@@ -346,38 +353,39 @@ class _Reader:
         if inner.call != "in":
             outer.compared_bytes += inner.compared_bytes
         inner.end_argument()
-        outer.waiting += inner.waiting
-        outer.named = outer.named or inner.named_arguments > 0
-        if inner.is_array:  # as make_array() does; literals in it are counted by their bytes
-            self._growth += Growth(operands=inner.named_arguments)
+        outer.depth += inner.depth
+        outer.names_column = outer.names_column or inner.column_arguments > 0
+        if inner.is_array:  # as in make_array(); its literals are counted by their bytes
+            self._growth += Growth(operands=inner.column_arguments)
         if inner.call is not None and inner.call != "in":
-            if len(inner.arguments) < FUNCTIONS[inner.call].least_arguments:
-                raise InvalidInputError(f"{inner.call}() needs {FUNCTIONS[inner.call].least_arguments} arguments.")
+            required = FUNCTIONS[inner.call].min_arguments
+            if len(inner.arguments) < required:
+                raise InvalidInputError(f"{inner.call}() needs at least {required} arguments.")
             self._growth = grow(inner.call, inner.arguments, self._growth)
 
     def _check_size(self, tokens: int) -> None:
-        if tokens > _MOST_TOKENS:
-            raise InvalidInputError(f"The SQL is too long: it has more than {_MOST_TOKENS} words and signs.")
-        if self._conditions > _MOST_CONDITIONS or sum(frame.waiting for frame in self._frames) > _DEEPEST:
+        if tokens > _MAX_TOKENS:
+            raise InvalidInputError(f"The SQL is too long: it has more than {_MAX_TOKENS} tokens.")
+        if self._conditions > _MAX_CONDITIONS or sum(frame.depth for frame in self._frames) > _MAX_DEPTH:
             raise InvalidInputError(
-                f"The SQL is too deep: at most {_DEEPEST} operators in a chain and {_MOST_CONDITIONS} conditions are "
-                "read. Write long lists of values as IN (…)."
+                f"The SQL is too deep: a chain may have {_MAX_DEPTH} operators, and the expression {_MAX_CONDITIONS} "
+                "conditions. Write long lists of values as IN (…)."
             )
 
 
-def _called(name: str) -> str | None:
-    """Return the function that a name before a parenthesis calls, or "in"; none for other keywords."""
+def _called_function(name: str) -> str | None:
+    """Return the function that a name before a parenthesis calls, or "in"; None for other keywords."""
     plain = name.strip("`").lower()
     if plain in FUNCTIONS:
         return plain
     if plain in KEYWORDS and name[0] != "`":
         return "in" if plain == "in" else None
     raise InvalidInputError(
-        f"The function {name[:50]!r} is not offered in SQL expressions. The reference lists those that are; write a "
-        "view or a feature column for more."
+        f"The function {name[:50]!r} is not offered in SQL expressions. Use one that the SQL reference lists, or write "
+        "a view or a feature column."
     )
 
 
 @lru_cache(maxsize=4096)
-def _read_short(sql: str) -> Expression:
-    return _Reader(sql).read(long=False)
+def _parse_short(sql: str) -> Expression:
+    return _Parser(sql).parse(long=False)

@@ -1,12 +1,13 @@
-"""Queries: from the fields of a request to one of Lance's scanners."""
+"""Queries: the fields of a request, and the Lance scanner that runs them."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,50 +16,80 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.tables.field_paths import find_field, join_path
 from pennon.tables.lance_errors import typed_errors
-from pennon.tables.query.chunked_scan import Slices
+from pennon.tables.query.chunked_scan import ChunkedScan
 from pennon.tables.query.full_text import FullText, build_full_text
+from pennon.tables.query.row_sizes import MAX_VALUE_BYTES, RowSizes, batch_rows_for
 
 if TYPE_CHECKING:
-    from pennon.tables.datasets import Handle
-    from pennon.tables.query.first_rows import Head
+    from lance import LanceDataset
+    from lance.dataset import LanceScanner
+    from numpy.typing import NDArray
 
-#: From here on a limit means "all": clients write the largest integer they have.
+    from pennon.core.arrow_typing import AnyField
+    from pennon.tables.datasets import Handle
+    from pennon.tables.query.first_rows import FirstRowsCache
+
+#: A larger limit means "all": clients send the largest integer they have.
 _UNLIMITED = 2**31
 _BATCH_BYTES = 4 * 1024 * 1024
-#: What a scan reads ahead. More makes it slower: memory that was just used is still in the processor's cache.
+#: Read-ahead of a scan. More is slower: recently used memory is still in the processor's cache.
 _IO_BUFFER_BYTES = 16 * 1024 * 1024
-#: So many rows are taken by their places, without a plan.
-_FEW_ROWS = 256
+#: Up to this many rows are taken by position, without a plan.
+_MAX_POINT_ROWS = 256
+#: Result rows up to this size together are read at once.
+_MAX_RESULT_BYTES = 64 * 1024 * 1024
+_COLUMN_NAME = re.compile(r"\s*(?:`[^`]*`|\w+)\s*")
+
+#: The selected columns: names, or names and their SQL expressions. None selects all.
+Selection: TypeAlias = list[str] | dict[str, str] | None
+
+
+class BatchStream(Protocol):
+    """The result of a query: an iterator over batches of one schema."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Iterate over the batches."""
+
+    def __next__(self) -> pa.RecordBatch:
+        """Return the next batch."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a query asks for, whatever client asked."""
+    """A query, independent of the client's dialect."""
 
-    vectors: list[Any] | None = None
+    #: One vector or a list of vectors, as the client sent them.
+    vectors: list[object] | None = None
     vector_column: str | None = None
     k: int | None = None
     offset: int | None = None
     filter: str | None = None
     prefilter: bool = True
-    columns: list[str] | dict[str, str] | None = None
+    columns: Selection = None
     full_text: FullText | None = None
     order_by: list[tuple[str, bool, bool]] = field(default_factory=list)
     with_row_id: bool = False
     fast_search: bool = False
-    nearest: dict[str, Any] = field(default_factory=dict)
+    #: Options of a vector search.
+    nearest: dict[str, object] = field(default_factory=dict)
     version: int | None = None
     branch: str = ""
-    #: Why this must not run inside the API process; none where it may.
-    demanding: str | None = None
+    #: Why the query must run in a query process; None if the API process may run it.
+    isolation_reason: str | None = None
+    #: How many rows to read at a time; None for as many as Lance does.
+    batch_rows: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the query as JSON has it."""
+    def to_json(self) -> dict[str, object]:
+        """Return the query as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return a query that was JSON."""
+        """Return the query of a JSON object."""
         text, nearest = value["full_text"], value["nearest"]
         if "distance_range" in nearest:
             nearest = {**nearest, "distance_range": tuple(nearest["distance_range"])}
@@ -67,55 +98,109 @@ class Query:
         return cls(**{**value, "full_text": full_text, "nearest": nearest, "order_by": order})
 
 
-def open_reader(handle: Handle, query: Query, *, near: bool) -> Any:
-    """Return the batches that answer a query; of a plain scan, none is read before it is asked for.
+def fit_to_rows(query: Query, sizes: RowSizes) -> Query:
+    """Return a query that reads as many rows at a time as fit into memory, in a query process if values are large."""
+    evaluated = sizes.bytes_named_in(query.filter or "")
+    if query.columns is None:
+        selected = sizes.row_bytes
+    elif isinstance(query.columns, dict):
+        selected = sum(map(sizes.bytes_named_in, query.columns.values()))
+        evaluated += sum(map(sizes.bytes_named_in, filter(_is_expression, query.columns.values())))
+    else:
+        selected = sizes.selected_bytes(query.columns)
+    limit = _limit(query.k)
+    has_few_rows = limit is not None and not query.order_by
+    if has_few_rows and selected * _result_rows(query, limit or 0) <= _MAX_RESULT_BYTES:
+        row_bytes = evaluated  # the few rows of the result are read after the filter or search
+    else:
+        row_bytes = selected + evaluated + sizes.selected_bytes(name for name, _, _ in query.order_by)
+    reason = query.isolation_reason
+    if evaluated > MAX_VALUE_BYTES:
+        reason = reason or f"its SQL on values of {evaluated} bytes"
+    batch_rows = batch_rows_for(row_bytes)
+    if batch_rows is None and reason == query.isolation_reason:
+        return query
+    return replace(query, batch_rows=batch_rows, isolation_reason=reason)
 
-    ``near`` tells that storage answers at once, so that nothing is lost by not reading ahead.
+
+def _is_expression(column: str) -> bool:
+    return _COLUMN_NAME.fullmatch(column) is None
+
+
+def _result_rows(query: Query, limit: int) -> int:
+    vectors = len(query.vectors) if query.vectors and isinstance(query.vectors[0], list) else 1
+    return (limit + (query.offset or 0)) * vectors
+
+
+def count_rows(dataset: LanceDataset, condition: str, batch_rows: int | None) -> int:
+    """Return how many rows fulfil a condition."""
+    with typed_errors():
+        if batch_rows is None:
+            return dataset.count_rows(condition or None)
+        return dataset.scanner([], condition, with_row_id=True, batch_size=batch_rows).count_rows()
+
+
+def open_reader(handle: Handle, query: Query, *, is_local: bool) -> BatchStream:
+    """Return the result of a query; a plain scan of local storage reads each batch on demand.
+
+    ``is_local`` is whether storage has so little latency that reading ahead gains nothing.
     """
-    dataset, limit = handle.dataset, _limit(query.k)
-    if not near or not _is_plain(query) or limit == 0:
+    dataset, limit, batch_rows = handle.dataset, _limit(query.k), query.batch_rows
+    if not is_local or not _is_plain_scan(query) or limit == 0:
         return open_scan(dataset, query)
-    if asks_for_few_rows(query) and _names_columns(handle.head, query):
+    if batch_rows is None and is_point_read(query) and _selects_stored_columns(handle.first_rows, query):
         rows = _row_range(query)
-        if handle.head.holds(rows):
-            return read_head(handle.head, query)
+        if handle.first_rows.can_take(rows):
+            return read_first_rows(handle.first_rows, query)
         rows = range(rows.start, min(rows.stop, dataset.count_rows()))
         if rows:
             with typed_errors():
                 return dataset.take(list(rows), columns=query.columns).to_reader()
-    options = {"columns": _columns(dataset, query), "with_row_id": query.with_row_id}
+    columns, with_row_id = _columns(dataset, query), query.with_row_id
 
-    def scan(start: int, rows: int) -> Any:
-        return dataset.scanner(offset=start, limit=rows, batch_size=rows, batch_readahead=1, **options).to_reader()
+    def scan(start: int, rows: int) -> pa.RecordBatchReader:
+        return dataset.scanner(
+            columns, offset=start, limit=rows, batch_size=rows, batch_readahead=1, with_row_id=with_row_id
+        ).to_reader()
 
     with typed_errors():
-        return Slices(scan, query.offset or 0, limit)
+        return ChunkedScan(scan, query.offset or 0, limit, max_rows=batch_rows)
 
 
-def open_scan(dataset: Any, query: Query) -> Any:
-    """Return the batches that answer a query as Lance plans it."""
+def open_scan(dataset: LanceDataset, query: Query) -> pa.RecordBatchReader:
+    """Return the result of a query as Lance plans it."""
     with typed_errors():
         reader = build_scanner(dataset, query).to_reader()
-    if _sorts_by_others(query):
+    if _needs_row_ids(query):
         reader = _without_row_ids(reader)
-    return _skip_of_each(reader, query.offset) if query.offset and _asks_several(dataset, query) else reader
+    return _skip_per_vector(reader, query.offset) if query.offset and _has_many_vectors(dataset, query) else reader
 
 
-def is_in_head(handle: Handle, query: Query) -> bool:
-    """Tell whether a query for a few rows is answered by first rows of a table that are known to be small."""
-    head = handle.known_head
-    return head is not None and _names_columns(head, query) and head.holds(_row_range(query))
+def is_read_from_first_rows(handle: Handle, query: Query) -> bool:
+    """Return whether a query is a point read that needs only a table's first rows, which are small on storage."""
+    if not is_point_read(query) or not _selects_stored_columns(handle.first_rows, query):
+        return False
+    return handle.first_rows.can_take(_row_range(query))
 
 
-def read_head(head: Head, query: Query) -> Any:
-    """Return the batches of a query that first rows answer."""
+def can_read_first_rows(handle: Handle, query: Query) -> bool:
+    """Return whether a point read needs only a table's first rows, which are open and known to be small."""
+    first_rows = handle.cached_first_rows
+    return (
+        first_rows is not None and _selects_stored_columns(first_rows, query) and first_rows.can_take(_row_range(query))
+    )
+
+
+def read_first_rows(first_rows: FirstRowsCache, query: Query) -> pa.RecordBatchReader:
+    """Return the result of a query that needs only a table's first rows."""
+    names = None if query.columns is None else list(query.columns)
     with typed_errors():
-        return head.take(_row_range(query), query.columns).to_reader()  # type: ignore[arg-type]  # names, as was asked
+        return first_rows.take(_row_range(query), names).to_reader()
 
 
-def asks_for_few_rows(query: Query) -> bool:
-    """Tell whether a query is answered by a few rows as they stand in the table."""
-    return _is_plain(query) and 0 < (_limit(query.k) or 0) <= _FEW_ROWS
+def is_point_read(query: Query) -> bool:
+    """Return whether a query reads a few rows by position, without search, filter or order."""
+    return _is_plain_scan(query) and 0 < (_limit(query.k) or 0) <= _MAX_POINT_ROWS
 
 
 def _row_range(query: Query) -> range:
@@ -123,14 +208,14 @@ def _row_range(query: Query) -> range:
     return range(offset, offset + (_limit(query.k) or 0))
 
 
-def build_scanner(dataset: Any, query: Query) -> Any:
-    """Return the scanner that answers a query on a dataset."""
+def build_scanner(dataset: LanceDataset, query: Query) -> LanceScanner:
+    """Return the scanner that runs a query on a dataset."""
     limit = _limit(query.k)
     options: dict[str, Any] = {
         "filter": query.filter or None,
         "columns": _columns(dataset, query),
-        "offset": None if _asks_several(dataset, query) else query.offset or None,
-        "with_row_id": query.with_row_id or _sorts_by_others(query),
+        "offset": None if _has_many_vectors(dataset, query) else query.offset or None,
+        "with_row_id": query.with_row_id or _needs_row_ids(query),
         "io_buffer_size": _IO_BUFFER_BYTES,
     }
     if query.fast_search:
@@ -145,16 +230,18 @@ def build_scanner(dataset: Any, query: Query) -> Any:
         options["full_text_query"] = build_full_text(dataset, query.full_text)
     if query.order_by:
         options["order_by"] = [ColumnOrdering(*order) for order in query.order_by]
+    if query.batch_rows is not None:
+        options["batch_size"] = query.batch_rows
     if query.vectors is None and query.full_text is None:
-        options["batch_size_bytes"] = _BATCH_BYTES  # where an answer may be large; it makes a search slower
+        options["batch_size_bytes"] = _BATCH_BYTES  # only where a result may be large: it slows searches down
     else:
         options["prefilter"] = query.prefilter
     with typed_errors():
         return dataset.scanner(**options)
 
 
-def _sorts_by_others(query: Query) -> bool:
-    """Tell whether rows are sorted by what the answer lacks: Lance then needs row ids, and asks for none by itself."""
+def _needs_row_ids(query: Query) -> bool:
+    """Return whether rows are sorted by columns that are not selected: Lance then needs row ids, but adds none."""
     if query.with_row_id or query.columns is None or "_rowid" in query.columns:
         return False
     return any(name not in query.columns for name, _, _ in query.order_by)
@@ -165,43 +252,43 @@ def _without_row_ids(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.drop_columns(["_rowid"]) for batch in reader))
 
 
-def _asks_several(dataset: Any, query: Query) -> bool:
-    """Tell whether several vectors are searched for, each with an answer of its own, and not rows of several each."""
+def _has_many_vectors(dataset: LanceDataset, query: Query) -> bool:
+    """Return whether a query has several vectors with a result each, and not one multi-vector value."""
     if not query.vectors or not isinstance(query.vectors[0], list):
         return False
     kind = find_field(dataset.schema, _vector_column(dataset, query)).type
     return not (pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _skip_of_each(reader: pa.RecordBatchReader, offset: int) -> pa.RecordBatchReader:
-    """Leave out the first rows of the answer to each vector; Lance would do so with the first of all."""
-    seen: Counter[int] = Counter()
+def _skip_per_vector(reader: pa.RecordBatchReader, offset: int) -> pa.RecordBatchReader:
+    """Skip the first rows of each vector's result; Lance would skip those of the whole result."""
+    seen: Counter[object] = Counter()
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             kept = []
-            for place, number in enumerate(batch["query_index"].to_pylist()):
-                seen[number] += 1
-                kept += [place] if seen[number] > offset else []
+            for position, query_index in enumerate(batch["query_index"].to_pylist()):
+                seen[query_index] += 1
+                kept += [position] if seen[query_index] > offset else []
             yield batch.take(pa.array(kept, pa.int64()))
 
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def _is_plain(query: Query) -> bool:
-    """Tell whether a query is answered by rows as they stand in the table."""
+def _is_plain_scan(query: Query) -> bool:
+    """Return whether a query has no search, filter or order."""
     searches = query.vectors is not None or query.full_text is not None or query.fast_search
     return not (searches or query.filter or query.order_by)
 
 
-def _names_columns(head: Head, query: Query) -> bool:
-    """Tell whether the answer consists of columns of the table alone."""
+def _selects_stored_columns(first_rows: FirstRowsCache, query: Query) -> bool:
+    """Return whether a query selects only top-level columns of the table."""
     if query.with_row_id or isinstance(query.columns, dict):
         return False
-    return query.columns is None or head.names.issuperset(query.columns)
+    return query.columns is None or first_rows.names.issuperset(query.columns)
 
 
-def _vector_column(dataset: Any, query: Query) -> str:
+def _vector_column(dataset: LanceDataset, query: Query) -> str:
     """Return the column that a query searches."""
     vectors = query.vectors or []
     one = vectors[0] if vectors and isinstance(vectors[0], list) else vectors
@@ -209,7 +296,7 @@ def _vector_column(dataset: Any, query: Query) -> str:
 
 
 def find_vector_column(schema: pa.Schema, named: str | None, width: int) -> str:
-    """Return the column to search: the one that is named, or the only one there is, or the only one of the width."""
+    """Return the column to search: the named one, the only one of this width, or the only vector column."""
     if named:
         find_field(schema, named)
         return named
@@ -224,8 +311,8 @@ def find_vector_column(schema: pa.Schema, named: str | None, width: int) -> str:
     raise InvalidInputError(f"The table has several vector columns ({', '.join(found)}): name one in vector_column.")
 
 
-def _vector_widths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yield the path and the width of each vector column, also of those inside structs."""
+def _vector_widths(fields: Iterable[AnyField], parents: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the path and the width of each vector column, including those inside structs."""
     for item in fields:
         path = (*parents, item.name)
         width = _vector_width(item.type)
@@ -236,7 +323,7 @@ def _vector_widths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iter
 
 
 def _vector_width(kind: pa.DataType) -> int | None:
-    """Return how many numbers the vectors of a type have; none for a type of no vectors."""
+    """Return the number of dimensions of a vector type; None for other types."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind):
@@ -253,7 +340,8 @@ def _limit(k: int | None) -> int | None:
     return k
 
 
-def _columns(dataset: Any, query: Query) -> list[str] | dict[str, str] | None:
+def _columns(dataset: LanceDataset, query: Query) -> Selection:
+    """Return the selected columns after checking that all columns of the query exist."""
     known = {*dataset.schema.names, "_distance", "_score", "query_index"}
     known.update(query.columns if isinstance(query.columns, dict) else ())
     for name in (*(query.columns or ()), *(name for name, _, _ in query.order_by)):
@@ -262,20 +350,22 @@ def _columns(dataset: Any, query: Query) -> list[str] | dict[str, str] | None:
     return query.columns
 
 
-def _nearest(dataset: Any, query: Query, limit: int | None) -> dict[str, Any]:
+def _nearest(dataset: LanceDataset, query: Query, limit: int | None) -> dict[str, object]:
     column = _vector_column(dataset, query)
     vectors = _vectors(query.vectors or [])
     k = limit if limit is not None else dataset.count_rows()
     return {"column": column, "q": vectors, "k": max(k + (query.offset or 0), 1), **query.nearest}
 
 
-def _vectors(given: list[Any]) -> Any:
+def _vectors(given: list[object]) -> NDArray[np.float32]:
     try:
         vectors = np.asarray(given, dtype=np.float32)
     except (ValueError, TypeError):
-        raise InvalidInputError("The query vector must be numbers, all vectors of one length.") from None
+        raise InvalidInputError(
+            "The query vector must contain numbers only, and all vectors the same number."
+        ) from None
     if vectors.ndim not in {1, 2} or vectors.size == 0:
         raise InvalidInputError("The query vector must be a list of numbers, or a list of such lists.")
     if not math.isfinite(float(vectors.sum())) and not np.isfinite(vectors).all():
-        raise InvalidInputError("The query vector holds values that are not finite.")
+        raise InvalidInputError("The query vector has values that are not finite.")
     return vectors

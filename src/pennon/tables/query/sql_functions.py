@@ -1,4 +1,4 @@
-"""The SQL functions that callers may use, and how much the result of each can exceed its arguments."""
+"""The SQL functions that callers may use, and a bound on the size of each one's result."""
 
 from __future__ import annotations
 
@@ -12,66 +12,66 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """How a function's result relates to its arguments."""
+    """How the size of a function's result follows from its arguments."""
 
-    #: No larger than its arguments together, apart from a constant.
+    #: At most the arguments together, plus a constant.
     BOUNDED = "bounded"
-    #: Holds all its arguments: a long list of them names one large column many times.
+    #: All arguments: a long argument list can repeat one large column many times.
     JOINS = "joins"
-    #: An argument says how often another one is repeated.
+    #: One argument is the number of times another one is repeated.
     REPEATS = "repeats"
-    #: An argument says how long the result is.
+    #: One argument is the length of the result.
     PADS = "pads"
-    #: Makes two bytes of each.
+    #: Two bytes for each byte.
     DOUBLES = "doubles"
-    #: An argument, and each that follows it, is put in the place of every match or element.
+    #: One argument, and those after it, replace every match or element.
     REPLACES = "replaces"
-    #: A pattern, whose groups are returned.
+    #: The groups of a pattern.
     MATCHES = "matches"
-    #: A pattern that is only tested.
+    #: A boolean or a number: the pattern is only tested.
     TESTS = "tests"
-    #: The name of a type, which may have values of a fixed size.
+    #: Values of the named type, which may be of fixed size.
     CASTS = "casts"
-    #: A format, which is written out for every row.
+    #: A format, written for every row.
     FORMATS = "formats"
-    #: No bound follows from the text of the call, or its time grows faster than its arguments.
+    #: The call has no bound, or its time grows faster than its arguments.
     UNBOUNDED = "unbounded"
 
 
 class Literal(NamedTuple):
-    """A literal that is a whole argument."""
+    """An argument that is a literal."""
 
-    #: Its length in bytes.
+    #: The length in bytes.
     size: int
-    #: Its number, if it is one.
+    #: The value of an integer literal.
     number: int | None
-    #: Its opening parentheses, which are the groups of a pattern at most.
+    #: The number of opening parentheses: an upper bound on the groups of a pattern.
     groups: int
-    #: The values in one of a type of fixed size, if it names one, as in FixedSizeList(3, Float32).
+    #: The number of values in a fixed-size type that the literal names, as in FixedSizeList(3, Float32).
     width: int
 
 
 @dataclass(frozen=True)
 class Growth:
-    """An upper bound of what an expression makes of its columns and literals, for one row."""
+    """An upper bound on the result of an expression for one row, relative to its columns and literals."""
 
-    #: How many times its input a result can be.
+    #: The largest ratio of a result to its input.
     factor: int = 1
-    #: The values that are joined into one.
+    #: The number of values that are joined into one.
     operands: int = 0
-    #: Bytes of literals that are written out.
+    #: Bytes of literals in the result.
     literal_bytes: int = 0
-    #: What has no bound, for the message.
+    #: The call that has no bound, for the error message.
     unbounded: str | None = None
 
     @property
     def copies(self) -> int:
-        """The copies of its input that a result can consist of."""
+        """The largest number of copies of the input in a result."""
         return self.factor * max(self.operands, 1)
 
     @property
     def written_bytes(self) -> int:
-        """The bytes of literals that a result can consist of."""
+        """The largest number of bytes of literals in a result."""
         return self.copies * self.literal_bytes
 
     def __add__(self, other: Growth) -> Growth:
@@ -85,19 +85,19 @@ class Growth:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that may be called."""
+    """A function that callers may use."""
 
     kind: Kind
-    #: The place of the argument that the kind is about.
+    #: The position of the argument that decides the size.
     argument: int = 0
-    least_arguments: int = 0
+    min_arguments: int = 0
 
 
-def _names(text: str, kind: Kind, argument: int = 0, least: int = 0) -> dict[str, Function]:
-    return {name: Function(kind, argument, least) for name in text.split()}
+def _names(text: str, kind: Kind, argument: int = 0, min_arguments: int = 0) -> dict[str, Function]:
+    return {name: Function(kind, argument, min_arguments) for name in text.split()}
 
 
-#: Functions of arrays have a second name.
+#: Array functions: each has the prefixes array_ and list_.
 _ARRAYS = {
     **_names(
         "any_value compact contains dims distance distinct element empty except extract has has_all has_any indexof "
@@ -145,8 +145,8 @@ FUNCTIONS = MappingProxyType(
         "st_touches st_within st_x st_xmax st_xmin st_y st_ymax st_ymin st_z st_zmax st_zmin",
         Kind.BOUNDED,
     )
-    | _names("get_field", Kind.BOUNDED, least=2)
-    | _names("is_valid", Kind.BOUNDED, least=1)
+    | _names("get_field", Kind.BOUNDED, min_arguments=2)
+    | _names("is_valid", Kind.BOUNDED, min_arguments=1)
     | _names("concat concat_ws overlay struct row named_struct map make_array make_list make_map", Kind.JOINS)
     | _names("arrays_zip list_zip with_metadata", Kind.JOINS)
     | _names("encode", Kind.DOUBLES)
@@ -162,7 +162,7 @@ FUNCTIONS = MappingProxyType(
     | {f"{prefix}_{name}": function for prefix in ("array", "list") for name, function in _ARRAYS.items()}
 )
 
-#: Words that may stand before a parenthesis without calling anything that grows; types among them.
+#: Words that may precede a parenthesis without calling a function, type names included.
 KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -175,19 +175,19 @@ KEYWORDS = frozenset(
     )
 )
 
-#: Bytes of output for one of a format: the longest names of months and zones.
+#: Output bytes for one byte of a format: the longest names of months and time zones.
 _FORMAT_BYTES = 32
-#: A number in the name of a type that is not part of another name, as in Int64.
+#: A number in the name of a type, but not a suffix as in Int64.
 _WHOLE_NUMBER = re.compile(r"\b\d{1,18}")
-#: Bytes of one character, or of one number.
+#: The largest size in bytes of a character or a number.
 _UNIT_BYTES = 8
 
 
 def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Growth:
-    """Return the growth of an expression after a call, whose arguments are literals or unknown."""
+    """Return the growth of an expression after a call; None stands for an argument that is not a literal."""
     function = FUNCTIONS[name]
-    place, kind = function.argument, function.kind
-    literal = arguments[place] if place < len(arguments) else None
+    position, kind = function.argument, function.kind
+    literal = arguments[position] if position < len(arguments) else None
     if kind is Kind.BOUNDED:
         return before
     if kind is Kind.JOINS:
@@ -202,7 +202,7 @@ def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Grow
     if kind is Kind.MATCHES:
         return replace(before, factor=before.factor * (literal.groups + 1))
     if kind is Kind.REPLACES:
-        inserted = _total_size(arguments[place:])
+        inserted = _total_size(arguments[position:])
         return unbounded if inserted is None else replace(before, factor=before.factor * (inserted + 1))
     if kind is Kind.CASTS:
         return replace(before, literal_bytes=before.literal_bytes + _UNIT_BYTES * literal.width)
@@ -216,13 +216,13 @@ def grow(name: str, arguments: Sequence[Literal | None], before: Growth) -> Grow
 
 
 def _total_size(arguments: Sequence[Literal | None]) -> int | None:
-    """Return how many bytes arguments have together; None unless all of them are literals."""
+    """Return the total size of arguments in bytes; None unless all of them are literals."""
     sizes = [argument.size for argument in arguments if argument is not None]
     return sum(sizes) if len(sizes) == len(arguments) else None
 
 
 def argument_literal(text: str) -> Literal:
-    """Return what is known of a literal that is a whole argument."""
+    """Return the properties of an argument that is a literal."""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
     width = prod(map(int, _WHOLE_NUMBER.findall(text))) if "fixed" in text.lower() else 0
     return Literal(len(text.strip("'\"").encode()), number, text.count("("), width)

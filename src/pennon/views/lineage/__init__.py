@@ -1,1 +1,1 @@
-"""What views are computed from, and what is computed from tables and columns."""
+"""Lineage: the sources of views, and the dependents of tables and columns."""

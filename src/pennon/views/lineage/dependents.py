@@ -1,9 +1,9 @@
-"""What is computed from a table or its columns: views, views over these, and columns that functions fill."""
+"""Dependents of a table or its columns: views, their downstream views, and feature columns."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import LanceNamespaceError
 
@@ -12,6 +12,8 @@ from pennon.columns.feature_columns import feature_columns, find_feature_column
 from pennon.tables.field_paths import split_path
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from pennon.catalog import Connection
     from pennon.catalog.views import Dependent
 
@@ -21,8 +23,8 @@ def views_reading(connection: Connection, table_id: str, paths: Collection[str])
     return [found for found in views.dependents(connection, table_id) if overlaps(found.columns, paths)]
 
 
-def with_views_above(connection: Connection, lowest: Iterable[Dependent]) -> list[Dependent]:
-    """Return views and all that are computed from them, each before those it is computed from."""
+def with_downstream_views(connection: Connection, lowest: Iterable[Dependent]) -> list[Dependent]:
+    """Return views and all their downstream views, each before the views that it reads."""
     found: dict[str, Dependent] = {}
 
     def visit(view: Dependent) -> None:
@@ -37,8 +39,8 @@ def with_views_above(connection: Connection, lowest: Iterable[Dependent]) -> lis
     return list(found.values())
 
 
-def columns_computed_from(dataset: Any, paths: Sequence[str]) -> list[str]:
-    """Return the feature columns of a table that need some of its columns, also those that need these."""
+def columns_computed_from(dataset: LanceDataset, paths: Sequence[str]) -> list[str]:
+    """Return the feature columns that depend on some columns, directly or through other feature columns."""
     inputs = {name: _inputs(dataset, name) for name in feature_columns(dataset.schema)}
     found: list[str] = []
     gone = list(paths)
@@ -49,15 +51,15 @@ def columns_computed_from(dataset: Any, paths: Sequence[str]) -> list[str]:
 
 
 def overlaps(some: Iterable[str], others: Collection[str]) -> bool:
-    """Tell whether one of some paths is one of the others, a part of it, or has it as a part."""
+    """Return whether any two paths are equal, or one contains the other."""
     known = [split_path(path) for path in others]
     return any(
         names[: len(other)] == other[: len(names)] for names in (split_path(path) for path in some) for other in known
     )
 
 
-def _inputs(dataset: Any, name: str) -> tuple[str, ...]:
+def _inputs(dataset: LanceDataset, name: str) -> tuple[str, ...]:
     try:
         return find_feature_column(dataset, name).inputs
     except LanceNamespaceError:
-        return ()  # it lost an input or its function already
+        return ()  # its input or its function is already gone

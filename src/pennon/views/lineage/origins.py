@@ -1,4 +1,4 @@
-"""Which columns of its sources each column of a view is computed from."""
+"""Column lineage: the source columns of each column of a view."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sqlglot.tokenizer_core import TokenType
 from pennon.views.model.definition import CHILD, SOURCE_ROW, Definition, Source
 from pennon.views.sql.simple_select import tokenize
 
-#: A column of a table, by the table's id.
+#: A table id and a column of that table.
 Origin = tuple[str, str]
 
 _HIDDEN = (SOURCE_ROW, CHILD)
 
 
 def column_origins(definition: Definition) -> dict[str, list[Origin]]:
-    """Return the columns that a view computes, each with those it is computed from."""
+    """Return the columns of a view, each with the source columns that it is computed from."""
     if definition.sql is not None:
         return _of_sql(definition, definition.sql)
     (source,) = definition.sources
@@ -54,14 +54,14 @@ def _of_sql(definition: Definition, sql: str) -> dict[str, list[Origin]]:
         try:
             leaves = [node for node in lineage(name, sql, schema, dialect="spark").walk() if not node.downstream]
         except (SqlglotError, ValueError):
-            return {}  # which column comes from which is not told apart; the tables are
+            return {}  # the lineage of columns is unknown; that of tables is known
         read = [(leaf.expression.name, leaf.name) for leaf in leaves if isinstance(leaf.expression, exp.Table)]
         found[name] = _unique((known[t].table_id, _spelled(c, known[t])) for t, c in read if t in known)
     return found
 
 
 def _spelled(name: str, source: Source) -> str:
-    """Return a column as its table spells it; SQL does not mind the case, and writes the table before it."""
+    """Return a column name without its table, in the spelling of the table; SQL ignores the case."""
     plain = name.rpartition(".")[2].strip('`"')
     return next((column for column in source.columns if column.lower() == plain.lower()), plain)
 

@@ -1,4 +1,4 @@
-"""Which columns of a view's table the view computes itself; the others were added to it."""
+"""The columns in the table of a view that a refresh writes; all others were added later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pennon.views.model.schemas import HIDDEN
 
 
 def own_columns(definition: Definition, schema: pa.Schema) -> frozenset[str]:
-    """Return the names of the columns of a view's table that a refresh writes."""
+    """Return the names of the columns that a refresh of a view writes."""
     found = {column.name for column in definition.columns}
     found |= {name for function in definition.functions for name, _ in function.outputs}
     if definition.expansion is not None:
@@ -19,6 +19,6 @@ def own_columns(definition: Definition, schema: pa.Schema) -> frozenset[str]:
     if definition.sql is not None:
         parsed = parse_one(definition.sql, dialect="spark")
         named = set(parsed.named_selects) if isinstance(parsed, exp.Query) else {"*"}
-        # What a star stands for is not told again: all but what functions fill, which a query never makes.
+        # The columns of a star are not resolved again: a query can return all but feature columns.
         found |= set(schema.names) - set(feature_columns(schema)) if "*" in named else named
     return frozenset(found | set(HIDDEN))

@@ -1,4 +1,4 @@
-"""The views that a view is computed from."""
+"""The views that a view reads, directly or through others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from pennon.catalog import Connection
 
 
-def views_before(connection: Connection, definition: Definition) -> list[str]:
-    """Return the ids of the views that a view is computed from, each after those it is computed from itself.
+def upstream_views(connection: Connection, definition: Definition) -> list[str]:
+    """Return the ids of all upstream views, each after its own upstream views.
 
-    Views that are read at a fixed version are left out: no refresh of theirs would be seen.
+    Views that are read at a pinned version are left out because a refresh would not change what is read.
     """
     found: dict[str, None] = {}
 

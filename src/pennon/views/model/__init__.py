@@ -1,1 +1,1 @@
-"""The definition of a materialized view, and the query it is made from."""
+"""The definition of a materialized view and its query."""

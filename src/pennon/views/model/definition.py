@@ -1,4 +1,4 @@
-"""The definition of a view, in one form whichever way it was asked for."""
+"""The definition of a view, in one form for all kinds of requests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal, Self
 from pennon.core.identifiers import Identifier
 
 Kind = Literal["query", "chunker", "udtf"]
-#: What evaluates expressions: Lance where the request speaks its SQL, Spark where it speaks Spark's.
+#: The engine that evaluates expressions: Lance or Spark, depending on the dialect of the request.
 Engine = Literal["lance", "spark"]
-#: What happens when a source has columns that the view did not know.
+#: What a refresh does if a source has new columns.
 SchemaChange = Literal["fail", "rebuild", "ignore_new"]
 
-#: Columns that tie a row of a view to the row of its source, and tell the children of one row apart.
+#: Hidden columns of a view: the row id of the source row, and its index among that row's children.
 SOURCE_ROW, CHILD = "__source_row_id", "__child_index"
 
 
@@ -22,19 +22,19 @@ SOURCE_ROW, CHILD = "__source_row_id", "__child_index"
 class Source:
     """A table that a view reads."""
 
-    #: As the query names it.
+    #: The name in the query.
     name: str
     table_id: str
     identifier: Identifier
-    #: The columns that the view needs of it, as paths.
+    #: The paths of the columns that the view reads.
     columns: tuple[str, ...]
-    #: A version that the query asks for; none means the newest.
+    #: The version that the query selects; none means the newest.
     version: int | None = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a view: an expression over its source."""
+    """A column of a view: an expression on its source."""
 
     name: str
     expression: str
@@ -44,17 +44,17 @@ class Column:
 class FunctionColumn:
     """Columns of a view that a function computes from columns of its source."""
 
-    #: Where the view's folder keeps the function.
+    #: The path of the function in the folder of the view.
     reference: str
     inputs: tuple[str, ...]
-    #: The view's columns, each with the field of the result that goes there; empty when the result itself does.
+    #: The columns of the view, each with its field in the result; the field is empty for the whole result.
     outputs: tuple[tuple[str, str], ...]
     manifest: str | None = None
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The function of a chunker or a table function, and how it is called."""
+    """The function of a chunker or a UDTF, and its options."""
 
     reference: str
     name: str
@@ -75,7 +75,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class FunctionUse:
-    """A function of a view: where the view's folder keeps it, what it is given, and the columns that it makes."""
+    """A function of a view: its path in the folder of the view, its inputs, and its columns."""
 
     reference: str
     inputs: tuple[str, ...]
@@ -84,36 +84,36 @@ class FunctionUse:
 
 @dataclass(frozen=True)
 class Definition:
-    """What a view is made of."""
+    """The definition of a view."""
 
     kind: Kind
     engine: Engine
     sources: tuple[Source, ...]
-    #: Of a query that Lance evaluates, and the columns that a chunker's children have from their parent.
+    #: The columns that Lance evaluates, or that the rows of a chunker have from their source row.
     columns: tuple[Column, ...] = ()
-    #: Whether all columns of the source were asked for, so that new ones of it belong to the view.
+    #: Whether the query selects all columns, so that new columns of a source become columns of the view.
     all_columns: bool = False
     where: str | None = None
     limit: int | None = None
     offset: int | None = None
     functions: tuple[FunctionColumn, ...] = ()
-    #: Of a query that Spark evaluates: its tables are called by the names of the sources (plain words such as
-    #: ``source_1``), each with the columns of ``Source.columns`` alone, so that ``*`` stays what it was. One that works
-    #: row by row also returns, as its first column, ``SOURCE_ROW``, which its source then has to have as a column.
+    #: The query that Spark evaluates. Its tables have the names of the sources (such as ``source_1``), and only the
+    #: columns in ``Source.columns``, so that the meaning of ``*`` does not change. An incremental query also returns
+    #: ``SOURCE_ROW`` as its first column, which its source must then provide.
     sql: str | None = None
     expansion: Expansion | None = None
-    #: Why every refresh computes the whole view; none when it can follow the changes.
+    #: Why every refresh computes the whole view; none if it can be refreshed incrementally.
     rebuild_reason: str | None = None
-    #: What the query reads that changes by itself, such as the time: then every refresh computes the view anew.
+    #: A function in the query whose value changes without any write, such as now(): every refresh is a rebuild.
     volatile: str | None = None
 
     @property
     def is_incremental(self) -> bool:
-        """Whether each row of the view comes from one row of one source, whatever the other rows are."""
+        """Whether each row of the view depends on a single row of a single source."""
         return self.rebuild_reason is None
 
     def uses(self) -> Iterator[FunctionUse]:
-        """Return how the view uses functions, in the order of their columns."""
+        """Yield the functions of the view, in the order of their columns."""
         for function in self.functions:
             yield FunctionUse(function.reference, function.inputs, tuple(column for column, _ in function.outputs))
         if self.expansion is not None:
@@ -121,12 +121,12 @@ class Definition:
             yield FunctionUse(self.expansion.reference, given, self.expansion.outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the definition as the catalog keeps it."""
+        """Return the definition as stored in the catalog."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """Return the definition that the catalog kept."""
+        """Return a definition that was stored in the catalog."""
         expansion = document["expansion"]
         return cls(
             **{

@@ -1,4 +1,4 @@
-"""What a query asks for, before its tables are looked up."""
+"""The parsed query of a view, before its tables are resolved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pennon.views.model.definition import Column
 
 @dataclass(frozen=True)
 class TableUse:
-    """A table that a query names, and the version it wants of it: a number, a tag, or none for the newest."""
+    """A table in a query, and its version: a number, a tag, or none for the newest."""
 
     name: Identifier
     version: int | str | None = None
@@ -25,16 +25,16 @@ class FunctionUse:
 
     content: bytes = field(repr=False)
     inputs: tuple[str, ...]
-    #: The view's columns, each with the field of the result that goes there; empty when the result itself does.
+    #: The columns of the view, each with its field in the result; the field is empty for the whole result.
     outputs: tuple[tuple[str, str], ...]
     manifest: str | None = None
-    #: Whether only geneva can read it.
+    #: Whether only geneva can load it.
     is_foreign: bool = False
 
 
 @dataclass(frozen=True)
 class StructuredQuery:
-    """A query over one table whose expressions are in Lance's SQL."""
+    """A query on one table with expressions in Lance's SQL."""
 
     source: TableUse
     #: None means all columns of the source.

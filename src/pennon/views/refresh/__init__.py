@@ -1,1 +1,1 @@
-"""What a refresh has to do: changes of the sources, freshness, the plan, and new columns."""
+"""Planning of refreshes: changes of the sources, freshness, the plan, and new columns."""

@@ -1,34 +1,36 @@
-"""Whether what was committed to a source is anything to a view, as far as metadata tells: no row is read for it."""
+"""Checks by metadata alone whether commits to a source affect a view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import TableVersionNotFoundError
 
 from pennon.views.refresh.changes import changes_no_rows, field_ids, has_same_files, new_columns
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from pennon.catalog.tables import Table
     from pennon.catalog.views import Watermark
     from pennon.tables.datasets import Datasets
 
-#: So many versions are looked at; a source that went on further counts as changed.
-_MOST_VERSIONS = 32
+#: The maximum number of versions to check; a source with more new versions counts as changed.
+_MAX_VERSIONS = 32
 
 
-def is_untouched(
-    at: Callable[[int], Any], held: int, newest: int, columns: Sequence[str], *, follows_columns: bool
+def is_unchanged(
+    at: Callable[[int], LanceDataset], held: int, newest: int, columns: Sequence[str], *, follows_columns: bool
 ) -> bool:
-    """Tell whether a refresh would find nothing to do; a doubt counts as a change.
+    """Return whether a refresh would find nothing to do. If that is uncertain, the source counts as changed.
 
     Args:
         at: Opens the source at a version.
-        held: The version that the view holds.
-        newest: The version that the source has now.
+        held: The version that the view was computed from.
+        newest: The current version of the source.
         columns: The columns that the view reads.
-        follows_columns: Whether new columns of the source are something to the view.
+        follows_columns: Whether new columns of the source affect the view.
     """
     old, new = at(held), at(newest)
     if follows_columns and new_columns(old, new):
@@ -38,18 +40,18 @@ def is_untouched(
     if has_same_files(old, new, columns):
         return True
     if not new.has_stable_row_ids:
-        return False  # a compaction gives all rows other ids then
-    return 0 < newest - held <= _MOST_VERSIONS and all(
+        return False  # without stable row ids, a compaction changes the ids of all rows
+    return 0 < newest - held <= _MAX_VERSIONS and all(
         changes_no_rows(new, version) or has_same_files(at(version - 1), at(version), columns)
         for version in range(newest, held, -1)
     )
 
 
-def was_remade(datasets: Datasets, table: Table, held: Watermark) -> bool:
-    """Tell whether a source is another table than the one of which a view holds a version.
+def was_recreated(datasets: Datasets, table: Table, held: Watermark) -> bool:
+    """Return whether a source was dropped and created again since a view was computed from it.
 
-    A managed table never is: another one of its name has another id. Of a table that Pennon does not manage, the
-    version that the view holds has another manifest then, or is newer than any that the table has.
+    A managed table gets a new id in that case. For a table that Pennon does not manage, the version that the view was
+    computed from then has another manifest, or is newer than every version of the table.
     """
     if table.managed or table.id not in held.manifests:
         return False

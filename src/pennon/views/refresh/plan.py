@@ -1,11 +1,11 @@
-"""What a refresh has to do: nothing, to follow the changes of its source, or to compute the view anew; and why."""
+"""The plan of a refresh: no-op, incremental or rebuild, and the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from lance_namespace.errors import (
     LanceNamespaceError,
@@ -18,12 +18,15 @@ from pennon.catalog import tables, views
 from pennon.catalog.views import View, Watermark
 from pennon.core.identifiers import format_identifier
 from pennon.views.model.definition import Definition, Source
-from pennon.views.refresh.changes import Changes, NotComparableError, compare, field_ids, new_columns
-from pennon.views.refresh.freshness import was_remade
+from pennon.views.refresh.changes import NotComparableError, RowChanges, compare, field_ids, new_columns
+from pennon.views.refresh.freshness import was_recreated
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from pennon.catalog import Database
     from pennon.catalog.tables import Table
+    from pennon.core.job_model import RefreshSpec
     from pennon.storage.root import StorageRoot
     from pennon.tables.datasets import Datasets
 
@@ -31,7 +34,7 @@ Mode = Literal["no_op", "incremental", "rebuild"]
 
 
 class PlannerServices(Protocol):
-    """What planning takes: the catalog, and the tables as they are or were, with their folders."""
+    """The services that planning needs."""
 
     @property
     def database(self) -> Database:
@@ -43,47 +46,52 @@ class PlannerServices(Protocol):
 
     @property
     def storage_root(self) -> StorageRoot:
-        """Where they are."""
+        """The storage root."""
 
 
 @dataclass(frozen=True)
-class Read:
-    """A source at the version that a refresh reads."""
+class SourceRead:
+    """A source, opened at the version that a refresh reads."""
 
     source: Source
     table: Table
-    dataset: Any
-    #: What tells its manifest from another one of the same number, where Pennon does not manage the table.
+    dataset: LanceDataset
+    #: The tag of its manifest if Pennon does not manage the table; detects a table that was created again.
     manifest: str | None = None
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The full name of the table."""
         return format_identifier(self.table.identifier)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the query selects a version, instead of the newest."""
+        return self.source.version is not None
 
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """What a refresh is going to do."""
+    """What a refresh will do."""
 
     table: Table
     view: View
     definition: Definition
-    reads: tuple[Read, ...]
+    reads: tuple[SourceRead, ...]
     mode: Mode
     reason: str
     after: Watermark
-    #: Of the one source of an incremental refresh.
-    changes: Changes = field(default_factory=Changes)
+    #: The changes of the source, for an incremental refresh.
+    changes: RowChanges = field(default_factory=RowChanges)
 
     @property
     def versions(self) -> dict[str, int]:
-        """The versions it reads, by the names of the tables."""
+        """The versions that it reads, by table name."""
         return {read.name: read.dataset.version for read in self.reads}
 
     @property
     def rows(self) -> int:
-        """How many rows of the source it computes."""
+        """The number of source rows that it computes."""
         if self.mode == "no_op":
             return 0
         if self.mode == "incremental":
@@ -97,12 +105,12 @@ class Planner:
     Args:
         services: The catalog and the tables.
         table: The view's table.
-        spec: What the refresh is asked for.
-        held: Versions of tables, by their ids, that are read instead of the newest.
+        spec: The parameters of the refresh.
+        held: Versions to read instead of the newest, by table id.
     """
 
     def __init__(
-        self, services: PlannerServices, table: Table, spec: Mapping[str, Any], held: Mapping[str, int] | None = None
+        self, services: PlannerServices, table: Table, spec: RefreshSpec, held: Mapping[str, int] | None = None
     ) -> None:
         self._services = services
         self._table = table
@@ -110,90 +118,93 @@ class Planner:
         self._held = held or {}
 
     def plan(self) -> RefreshPlan:
-        """Look at the sources as they are now, and decide."""
+        """Compare the sources with the watermark of the view, and decide."""
         view = self._services.database.read(lambda connection: views.find(connection, self._table.id))
         if view is None:
             name = format_identifier(self._table.identifier)
-            raise TableNotFoundError(f"{name!r} is not a materialized view any more.")
+            raise TableNotFoundError(f"{name!r} is no longer a materialized view.")
         definition = Definition.from_json(view.definition)
         reads = self.reads(definition)
         after = Watermark(
-            # A table may be read at a fixed version, too; what can change is what tells whether anything did.
-            versions={read.table.id: read.dataset.version for read in sorted(reads, key=_moves)},
+            # If a table is read both at a fixed and at the newest version, the newest one decides.
+            versions={read.table.id: read.dataset.version for read in sorted(reads, key=_follows_newest)},
             trimmed_to=None,
             fields={read.table.id: self._fields(read) for read in reads},
-            manifests={read.table.id: read.manifest for read in sorted(reads, key=_moves) if read.manifest is not None},
+            manifests={
+                read.table.id: read.manifest for read in sorted(reads, key=_follows_newest) if read.manifest is not None
+            },
         )
         mode, reason, changes = self._decide(view, definition, reads, after)
         if mode == "no_op" and view.watermark is not None:
             after = replace(after, trimmed_to=view.watermark.trimmed_to)
         return RefreshPlan(self._table, view, definition, reads, mode, reason, after, changes)
 
-    def reads(self, definition: Definition) -> tuple[Read, ...]:
-        """Open the sources of a view at the versions that a refresh reads."""
+    def reads(self, definition: Definition) -> tuple[SourceRead, ...]:
+        """Open the sources of a view at the versions to read."""
         return tuple(self._read(source, first=at == 0) for at, source in enumerate(definition.sources))
 
-    def _read(self, source: Source, *, first: bool) -> Read:
+    def _read(self, source: Source, *, first: bool) -> SourceRead:
         table = self._services.database.read(lambda connection: tables.find_by_id(connection, source.table_id))
         if table is None:
             name = format_identifier(source.identifier)
-            raise TableNotFoundError(f"The table {name!r}, which the view reads, was dropped.")
+            raise TableNotFoundError(f"The source table {name!r} of the view was dropped.")
         version = source.version
         if version is None and first:
             version = self._spec.get("src_version")
         if version is None:
             version = self._held.get(table.id)
         handle = self._services.datasets.open(table, "", version)
-        return Read(source, table, handle.dataset, None if table.managed else handle.content)
+        return SourceRead(source, table, handle.dataset, None if table.managed else handle.content)
 
-    def _fields(self, read: Read) -> dict[str, int]:
+    def _fields(self, read: SourceRead) -> dict[str, int]:
         try:
             return field_ids(read.dataset, read.source.columns)
         except TableColumnNotFoundError as error:
             raise TableColumnNotFoundError(
-                f"The view needs a column that {read.name!r} does not have any more: {error}"
+                f"The view reads a column that {read.name!r} no longer has: {error}"
             ) from None
 
     def _decide(
-        self, view: View, definition: Definition, reads: tuple[Read, ...], after: Watermark
-    ) -> tuple[Mode, str, Changes]:
+        self, view: View, definition: Definition, reads: tuple[SourceRead, ...], after: Watermark
+    ) -> tuple[Mode, str, RowChanges]:
         before, limit = view.watermark, self._spec.get("output_limit")
-        none = Changes()
+        none = RowChanges()
         if before is None:
             return "rebuild", "The view was never refreshed.", none
         if self._spec.get("full"):
-            return "rebuild", "A full refresh was asked for.", none
+            return "rebuild", "A full refresh was requested.", none
         if before.trimmed_to != limit and (before.trimmed_to is not None or limit is not None):
-            return "rebuild", "The number of rows that the view may have is another than before.", none
+            return "rebuild", "The output limit of the view has changed.", none
         if before.versions.keys() != after.versions.keys():
-            return "rebuild", "The view reads other tables than before.", none
+            return "rebuild", "The view reads different tables than before.", none
         known = before.fields
         new = [path for key, fields in after.fields.items() for path in fields if path not in known.get(key, fields)]
         if new:
-            return "rebuild", f"The view shows new columns of its sources: {', '.join(map(repr, new))}.", none
+            return "rebuild", f"The view has new columns of its sources: {', '.join(map(repr, new))}.", none
         if definition.volatile is not None:
-            return "rebuild", f"The query uses {definition.volatile}, which changes by itself.", none
+            return "rebuild", f"The query uses {definition.volatile}, whose value changes over time.", none
         datasets = self._services.datasets
-        remade = next((read.name for read in reads if _moves(read) and was_remade(datasets, read.table, before)), None)
-        if remade is not None:
-            return "rebuild", f"{remade!r} was dropped and made again since the last refresh.", none
+        following = [read for read in reads if not read.is_pinned]
+        recreated = next((read.name for read in following if was_recreated(datasets, read.table, before)), None)
+        if recreated is not None:
+            return "rebuild", f"{recreated!r} was dropped and created again since the last refresh.", none
         if dict(before.versions) == dict(after.versions):
             return "no_op", "Nothing was written to its sources since the last refresh.", none
         return self._compare(view, definition, reads, before)
 
     def _compare(
-        self, view: View, definition: Definition, reads: tuple[Read, ...], before: Watermark
-    ) -> tuple[Mode, str, Changes]:
-        none, found = Changes(), Changes()
+        self, view: View, definition: Definition, reads: tuple[SourceRead, ...], before: Watermark
+    ) -> tuple[Mode, str, RowChanges]:
+        none, found = RowChanges(), RowChanges()
         for read in reads:
             known = before.versions[read.table.id]
-            if known == read.dataset.version or not _moves(read):
+            if known == read.dataset.version or read.is_pinned:
                 continue
             if known > read.dataset.version:
-                return "rebuild", f"An older version of {read.name!r} was asked for.", none
+                return "rebuild", f"An older version of {read.name!r} was requested.", none
             old = self._old(read, known)
             if old is None:
-                return "rebuild", f"Version {known} of {read.name!r} is gone, so nobody knows what changed.", none
+                return "rebuild", f"Version {known} of {read.name!r} is gone, so its changes are unknown.", none
             reason = self._drift(view, read, old, before)
             if reason is not None:
                 return "rebuild", reason, none
@@ -204,24 +215,24 @@ class Planner:
             except NotComparableError as error:
                 reason = definition.rebuild_reason or f"{read.name!r} cannot be compared row by row: {error}."
                 return "rebuild", reason, none
-            if not changes.none:
+            if not changes.is_empty:
                 if not definition.is_incremental:
                     return "rebuild", definition.rebuild_reason or "", none
                 found = changes
-        if found.none:
+        if found.is_empty:
             return "no_op", "No row that the view reads changed since the last refresh.", none
         if before.trimmed_to is not None:
-            return "rebuild", "The view does not have all of its rows, so that it cannot follow changes.", none
-        return "incremental", "Each row of the view comes from one row of its source.", found
+            return "rebuild", "The view is limited to a part of its rows, so changes cannot be applied.", none
+        return "incremental", "Each row of the view depends on one row of its source.", found
 
-    def _old(self, read: Read, version: int) -> Any:
+    def _old(self, read: SourceRead, version: int) -> LanceDataset | None:
         try:
             return self._services.datasets.at(read.table, "", version)
         except LanceNamespaceError:
             return None
 
-    def _drift(self, view: View, read: Read, old: Any, before: Watermark) -> str | None:
-        """Return why a source with another schema than before makes the view be computed anew; none if it does not."""
+    def _drift(self, view: View, read: SourceRead, old: LanceDataset, before: Watermark) -> str | None:
+        """Return why the new schema of a source requires a rebuild; none if it does not."""
         new = new_columns(old, read.dataset)
         if new and view.on_schema_change != "ignore_new":
             named = ", ".join(map(repr, new))
@@ -233,10 +244,9 @@ class Planner:
         known = before.fields.get(read.table.id, {})
         for path, number in self._fields(read).items():
             if path in known and known[path] != number:
-                return f"The column {path!r} of {read.name!r} was made anew, or has another type."
+                return f"The column {path!r} of {read.name!r} was created again, or has another type."
         return None
 
 
-def _moves(read: Read) -> bool:
-    """Tell whether a source is read at its newest version, and not at a fixed one."""
-    return read.source.version is None
+def _follows_newest(read: SourceRead) -> bool:
+    return not read.is_pinned

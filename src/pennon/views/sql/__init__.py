@@ -1,1 +1,1 @@
-"""SQL of views: reading, checking and rewriting it. The Spark source uses it, too."""
+"""Parsing, checking and rewriting the SQL of views; the Spark source uses it, too."""

@@ -1,8 +1,8 @@
-"""Functions of SQL that a view cannot call row by row, or not at all."""
+"""SQL functions by what views may do with them: volatile, aggregate, generator, forbidden and allowed ones."""
 
 from __future__ import annotations
 
-#: Their values differ from call to call, from session to session, or with where a row lies.
+#: Their values differ from call to call or from session to session, or depend on the position of a row.
 VOLATILE = frozenset(
     """
     curdate current_catalog current_database current_date current_schema current_time current_timestamp current_timezone
@@ -11,7 +11,7 @@ VOLATILE = frozenset(
     user uuid
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
-#: Columns that Lance makes of where a row lies and when it came there: compaction and rewriting change them.
+#: Lance's columns for the position and the versions of a row, which compaction and rewrites change.
 PLACES = frozenset({"_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
 AGGREGATES = frozenset(
     """
@@ -31,8 +31,8 @@ GENERATORS = frozenset(
     sql_keywords stack unnest variant_explode variant_explode_outer
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
-#: They run code of their caller's choice, read files or addresses (XML may name a DTD, and the options of from_xml and
-#: from_avro a schema), or tell of the worker's process and what is not in the catalog.
+#: They run code of the caller's choice, read files or URLs (XML may name a DTD, and the options of from_xml and
+#: from_avro a schema), or reveal details of the worker process or of objects outside of the catalog.
 FORBIDDEN = frozenset(
     """
     current_user from_avro from_protobuf from_xml identifier input_file_block_length input_file_block_start

@@ -1,4 +1,4 @@
-"""Telling whether a query works row by row: each row of it comes from one row of one table, whatever the others are."""
+"""Whether a query can be refreshed incrementally: each row depends on a single row of a single table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from pennon.views.sql.functions import AGGREGATES, GENERATORS, VOLATILE
 
-#: Parts of a SELECT that look at more than one row, and what they are called.
+#: Arguments of a SELECT in sqlglot that involve several rows, and their names in SQL.
 _CLAUSES = {
     "with_": "WITH",
     "joins": "a join",
@@ -30,32 +30,32 @@ _CLAUSES = {
 }
 
 
-def why_not_row_by_row(query: exp.Query) -> str | None:
-    """Return why a query has to be computed as a whole, in one sentence; none when it works row by row."""
-    found = _looks_further(query)
+def find_multi_row_clause(query: exp.Query) -> str | None:
+    """Return the sentence that explains why a query cannot be refreshed incrementally; none if it can."""
+    found = _multi_row_part(query)
     if found is None:
         return None
     return f"The query uses {found}, so every refresh computes the whole view."
 
 
 def find_volatile(query: exp.Query) -> str | None:
-    """Return what a query calls whose value changes from call to call, if there is anything like that."""
+    """Return the first function of a query whose value changes from call to call."""
     return next((name for node in query.walk() if (name := _volatile(node)) is not None), None)
 
 
 def called(node: exp.Func) -> str:
-    """Return the name of a function as SQL calls it, in lower case."""
+    """Return the name of a function as the statement writes it, in lower case."""
     return node.sql("spark").partition("(")[0].strip().lower()
 
 
-def names_of(node: exp.Func) -> set[str]:
+def function_names(node: exp.Func) -> set[str]:
     """Return all names of a function, in lower case."""
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
         return {str(node.name).lower()}
     return {str(name).lower() for name in type(node).sql_names()}
 
 
-def _looks_further(query: exp.Query) -> str | None:
+def _multi_row_part(query: exp.Query) -> str | None:
     if isinstance(query, exp.SetOperation):
         return type(query).__name__.upper()
     if not isinstance(query, exp.Select):
@@ -84,20 +84,20 @@ def _reasons_in(query: exp.Select) -> Iterator[str]:
         elif (name := _volatile(node)) is not None:
             yield f"{name}, whose value changes from call to call"
         elif isinstance(node, exp.Func):
-            names = names_of(node)
+            names = function_names(node)
             if isinstance(node, exp.AggFunc | exp.AnonymousAggFunc) or names & AGGREGATES:
                 yield f"the aggregate {called(node)}()"
             elif isinstance(node, exp.UDTF) or names & GENERATORS:
-                yield f"{called(node)}(), which makes several rows of one"
+                yield f"{called(node)}(), which returns several rows for one"
 
 
 def _volatile(node: exp.Expr) -> str | None:
-    if isinstance(node, exp.Column):  # some are called without brackets
+    if isinstance(node, exp.Column):  # some functions are called without parentheses
         name = node.name.lower()
         bare = not node.table and not node.this.quoted and name.startswith(("current_", "local"))
         return name if bare and name in VOLATILE else None
     if not isinstance(node, exp.Func):
         return None
-    names = names_of(node)
+    names = function_names(node)
     changes = names & VOLATILE or (names & {"unix_timestamp"} and not list(node.iter_expressions()))
     return f"{called(node)}()" if changes else None

@@ -1,4 +1,4 @@
-"""The row-by-row SELECT that LanceDB's client writes, taken apart without changing its expressions."""
+"""Parsing of the simple SELECT on one table that LanceDB's client writes; its expressions stay unchanged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Column
 from pennon.views.model.query import StructuredQuery, TableUse
 from pennon.views.sql.functions import AGGREGATES, GENERATORS, PLACES, VOLATILE
@@ -18,14 +19,14 @@ from pennon.views.sql.functions import AGGREGATES, GENERATORS, PLACES, VOLATILE
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 _CLAUSES = ("SELECT", "FROM", "WHERE", "LIMIT", "OFFSET")
-_WIDE = {"over", "distinct", "group", "having", "order", "union", "intersect", "except", "join", "with"}
+_MULTI_ROW_WORDS = {"over", "distinct", "group", "having", "order", "union", "intersect", "except", "join", "with"}
 
 
-class Plain(Dialect):
-    """SQL whose identifiers stand in double quotes or in backticks."""
+class LanceDialect(Dialect):
+    """SQL with identifiers in double quotes or backticks."""
 
     class Tokenizer(tokens.Tokenizer):
-        """Reads both quotes."""
+        """Accepts both kinds of quotes."""
 
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (as its base class has it)
 
@@ -33,13 +34,13 @@ class Plain(Dialect):
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of a statement or an expression."""
     try:
-        return Plain().tokenize(text)
+        return LanceDialect().tokenize(text)
     except TokenError:
         raise InvalidInputError("The SQL cannot be read: a quote or a comment is not closed.") from None
 
 
-def changing_name(text: str) -> str | None:
-    """Return the function or column in an expression whose value is not that of the row alone, if there is one."""
+def find_volatile_name(text: str) -> str | None:
+    """Return the first function or column in an expression whose value does not depend on the row alone."""
     read = tokenize(text)
     for token, after in zip(read, [*read[1:], None], strict=True):
         name = token.text.lower()
@@ -52,8 +53,8 @@ def changing_name(text: str) -> str | None:
     return None
 
 
-def wide_name(text: str) -> str | None:
-    """Return the function in an expression that takes more than a row, or makes more than one, if there is one."""
+def find_multi_row_call(text: str) -> str | None:
+    """Return the first function in an expression that takes or returns several rows."""
     read = tokenize(text)
     for token, after in pairwise(read):
         is_name = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
@@ -63,22 +64,17 @@ def wide_name(text: str) -> str | None:
     return None
 
 
-def quote(name: str) -> str:
-    """Return a name as an identifier of Lance's SQL."""
-    return f"`{name.replace('`', '``')}`"
-
-
-def whole_number(text: str) -> int | None:
-    """Return the number that digits stand for; none of anything else, and of what 64 bits do not hold."""
+def parse_int64(text: str) -> int | None:
+    """Parse a non-negative number of at most 63 bits; none for any other text."""
     is_short = text.isascii() and text.isdigit() and len(text) < 20
     return int(text) if is_short and int(text) < 2**63 else None
 
 
-def take_apart(text: str) -> StructuredQuery | None:
-    """Return the parts of a SELECT over one table that works row by row; none for any other query."""
+def parse_simple_select(text: str) -> StructuredQuery | None:
+    """Parse a SELECT on one table that maps each row to at most one row; none for any other query."""
     read = [token for token in tokenize(text) if token.token_type != TokenType.SEMICOLON]
     clauses = _clauses(read)
-    if clauses is None or _does_more(read) or wide_name(text) is not None:
+    if clauses is None or _has_multi_row_clause(read) or find_multi_row_call(text) is not None:
         return None
     source = _table(clauses["FROM"])
     if source is None:
@@ -93,15 +89,16 @@ def take_apart(text: str) -> StructuredQuery | None:
     )
 
 
-def fits_client(text: str) -> bool:
-    """Tell whether LanceDB's client can read a query: it knows one table, conditions, groups and a limit."""
+def is_readable_by_client(text: str) -> bool:
+    """Return whether LanceDB's client can parse a query: one table with WHERE, GROUP BY and LIMIT."""
     read = tokenize(text)
     words = {t.text.lower() for t in read if t.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)}
-    return not words & (_WIDE - {"group", "over"}) and sum(token.token_type == TokenType.SELECT for token in read) == 1
+    is_simple = not words & (_MULTI_ROW_WORDS - {"group", "over"})
+    return is_simple and sum(token.token_type == TokenType.SELECT for token in read) == 1
 
 
 def _clauses(read: Sequence[Token]) -> dict[str, list[Token]] | None:
-    """Return the tokens of each clause, if there are no others than of a plain SELECT, in their order."""
+    """Return the tokens of each clause; none if there are other clauses, or in another order."""
     found: dict[str, list[Token]] = {}
     current = ""
     for token, depth in _with_depth(read):
@@ -118,10 +115,10 @@ def _clauses(read: Sequence[Token]) -> dict[str, list[Token]] | None:
     return found if all(found.get(name) for name in ("SELECT", "FROM")) and "" not in found else None
 
 
-def _does_more(read: Sequence[Token]) -> bool:
-    """Tell whether a query has clauses that look at more than one row or table."""
+def _has_multi_row_clause(read: Sequence[Token]) -> bool:
+    """Return whether a query has clauses that involve several rows or tables."""
     words = {t.text.lower() for t in read if t.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)}
-    return bool(words & _WIDE) or sum(token.token_type == TokenType.SELECT for token in read) > 1
+    return bool(words & _MULTI_ROW_WORDS) or sum(token.token_type == TokenType.SELECT for token in read) > 1
 
 
 def _with_depth(read: Sequence[Token]) -> Iterator[tuple[Token, int]]:
@@ -157,19 +154,19 @@ def _column(text: str, item: Sequence[Token]) -> Column:
     if len(item) >= 3 and item[-2].text.upper() == "AS" and item[-2].token_type != TokenType.IDENTIFIER:
         return Column(item[-1].text, _written(text, item[:-2]))
     if len(item) == 1 and item[0].token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-        return Column(item[0].text, quote(item[0].text))
+        return Column(item[0].text, quote_name(item[0].text))
     if item and item[-1].token_type == TokenType.STAR:
-        raise InvalidInputError("'*' stands alone in a view's columns; name the columns to have others beside them.")
+        raise InvalidInputError("'*' must be the only item of the SELECT; name the columns to add others.")
     shown = text[item[0].start : item[-1].end + 1] if item else ""
     raise InvalidInputError(f"The column {shown!r} has no name; write 'AS' and a name after it.")
 
 
 def _written(text: str, read: Sequence[Token]) -> str:
-    """Return an expression as it was written, with names in the quotes that Lance reads as such."""
+    """Return the text of an expression, with names quoted in backticks, which Lance accepts."""
     pieces, at = [], read[0].start
     for token in read:
         if token.token_type == TokenType.IDENTIFIER:
-            pieces += [text[at : token.start], quote(token.text)]
+            pieces += [text[at : token.start], quote_name(token.text)]
             at = token.end + 1
     return "".join([*pieces, text[at : read[-1].end + 1]])
 
@@ -177,7 +174,7 @@ def _written(text: str, read: Sequence[Token]) -> str:
 def _count(clause: str, read: Sequence[Token] | None) -> int | None:
     if read is None:
         return None
-    number = whole_number(read[0].text) if len(read) == 1 else None
+    number = parse_int64(read[0].text) if len(read) == 1 else None
     if number is None:
-        raise InvalidInputError(f"{clause} must be a whole number, of 64 bits at most.")
+        raise InvalidInputError(f"{clause} must be a whole number of at most 63 bits.")
     return number

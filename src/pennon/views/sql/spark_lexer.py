@@ -14,6 +14,8 @@ from typing import Literal
 
 from lance_namespace.errors import InvalidInputError
 
+from pennon.core.sql_names import quote_name
+
 _BLANK = re.compile(r"\s+")
 #: A backslash before the end of the line continues a comment, as it does in Spark.
 _LINE_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
@@ -23,14 +25,18 @@ _QUOTED = {
     '"': re.compile(r'"((?:[^"\\]|\\.|"")*)"', re.DOTALL),
     "`": re.compile(r"`((?:[^`]|``)*)`", re.DOTALL),
 }
-_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|bd|[LSYFDlsyfd])?(?![A-Za-z0-9_])", re.ASCII)
+#: Only whole numbers without an exponent are of a type such as BIGINT (1L).
+_NUMBER = re.compile(
+    r"(?:\d+[lsy]|(?:\d+\.\d*|\.\d+|\d+)(?:e[+-]?\d+)?(?:bd|[fd])?)(?![a-z0-9_])", re.ASCII | re.IGNORECASE
+)
 _WORD = re.compile(r"\w+")
+_WORD_END = re.compile(r"[\w`]")
 _SYMBOL = re.compile(r"[()\[\],.;<>=!+\-*/%&|^~:?]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
-#: What follows a backslash in a string of Spark's; any other character stands for itself.
+#: Escapes in strings of Spark; after a backslash, any other character stands for itself.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _WRITTEN = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-#: Spark would put settings and environment variables of the worker in its place.
+#: Spark would replace it by settings or environment variables of the worker.
 _SUBSTITUTION = "${"
 
 Kind = Literal["string", "name", "word", "number", "symbol"]
@@ -38,7 +44,7 @@ Kind = Literal["string", "name", "word", "number", "symbol"]
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a statement: what it means, and where its normalised form stands."""
+    """A token of a statement: its value, and the position of its normalized form."""
 
     kind: Kind
     #: The value of a string or a quoted name; anything else as it is written.
@@ -48,20 +54,20 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Normalised:
-    """A statement whose text has one reading."""
+class NormalizedSql:
+    """A statement that every parser splits into the same tokens."""
 
     text: str
     tokens: tuple[Token, ...]
 
     def calls(self) -> Iterator[str]:
-        """Yield what is followed by an opening bracket, in lower case: every function that is called is among it."""
+        """Yield every name before an opening parenthesis, in lower case; that includes all function calls."""
         for token, after in zip(self.tokens, self.tokens[1:], strict=False):
             if token.kind in ("word", "name") and after.value == "(" and after.kind == "symbol":
                 yield token.value.lower()
 
     def qualified_call(self) -> str | None:
-        """Return the first name with a qualifier that is followed by an opening bracket, if there is one."""
+        """Return the first qualified name before an opening parenthesis."""
         for qualifier, dot, token, after in zip(
             self.tokens, self.tokens[1:], self.tokens[2:], self.tokens[3:], strict=False
         ):
@@ -71,10 +77,10 @@ class Normalised:
         return None
 
 
-def normalise(text: str) -> Normalised:
-    """Return a statement without comments and hints, its strings and quoted names written in one way.
+def normalize_sql(text: str) -> NormalizedSql:
+    """Remove comments and hints from a statement, and write strings and quoted names in one form.
 
-    Normalising what is normal changes nothing.
+    The operation is idempotent.
     """
     pieces: list[str] = []
     tokens: list[Token] = []
@@ -86,29 +92,31 @@ def normalise(text: str) -> Normalised:
         length += len(written)
     normal = "".join(pieces)
     if _SUBSTITUTION in text or _SUBSTITUTION in normal:
-        raise InvalidInputError("The query may not hold '${': variables are not put in place here.")
-    return Normalised(normal, tuple(tokens))
+        raise InvalidInputError("The query may not contain '${': variables are not substituted.")
+    return NormalizedSql(normal, tuple(tokens))
 
 
 _Piece = tuple[Kind | None, str, str]
 
 
 def _split(text: str) -> Iterator[_Piece]:
-    """Yield the tokens of a text and the blanks between them, each with the form it is written in."""
-    at = 0
+    """Yield the tokens of a text and the blanks between them, each with its normalized form."""
+    at, is_joined = 0, False
     while at < len(text):
         end = _end_of_blank(text, at)
         if end > at:
             yield None, "", "".join(char if char == "\n" else " " for char in text[at:end])
-            at = end
+            at, is_joined = end, False
             continue
         kind, value, end = _token(text, at)
+        if is_joined and kind != "symbol":  # `a`1b is two names, but `a``1b` would be one
+            yield None, "", " "
         yield kind, value, _write(kind, value)
-        at = end
+        at, is_joined = end, kind != "symbol"
 
 
 def _joined(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """Yield pieces with strings that follow one another made one string, as Spark does."""
+    """Concatenate adjacent strings, as Spark does."""
     held: _Piece | None = None
     blanks = ""
     for piece in pieces:
@@ -130,7 +138,7 @@ def _joined(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
 
 
 def _end_of_blank(text: str, at: int) -> int:
-    """Return where white space, a comment or a hint ends that begins at a place; the place itself if none does."""
+    """Return the end of the white space, comment or hint at a position, or the position itself."""
     found = _BLANK.match(text, at) or _LINE_COMMENT.match(text, at)
     if found:
         return found.end()
@@ -138,7 +146,7 @@ def _end_of_blank(text: str, at: int) -> int:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Return where a comment or a hint ends: comments nest, but an inner hint is a part of the comment."""
+    """Return the end of a comment or hint. Comments nest, but a hint inside is part of the comment."""
     if text.startswith("/*+", start):
         closing = text.find("*/", start)
         if closing >= 0:
@@ -158,8 +166,12 @@ def _token(text: str, at: int) -> tuple[Kind, str, int]:
         return _quoted(text, at)
     found = _NUMBER.match(text, at)
     if found:
-        if text.startswith(".", found.end()):  # what follows decides where the number ends
+        if text.startswith(".", found.end()):  # lexers disagree about where such a number ends
             raise InvalidInputError(f"The SQL cannot be read: {text[at : found.end() + 10]!r} is not a number.")
+        if char == "." and at and _WORD_END.match(text[at - 1]):  # Spark reads a.5d as a column of a
+            raise InvalidInputError(
+                f"The SQL cannot be read: quote the name after the point in {text[at - 1 :][:10]!r}."
+            )
         return "number", found[0], found.end()
     found = _WORD.match(text, at)
     if found:
@@ -167,7 +179,7 @@ def _token(text: str, at: int) -> tuple[Kind, str, int]:
     found = _SYMBOL.match(text, at)
     if found:
         return "symbol", char, found.end()
-    raise InvalidInputError(f"The SQL cannot be read: there is no place for {char!r} outside of quotes.")
+    raise InvalidInputError(f"The SQL cannot be read: {char!r} is not allowed outside of quotes.")
 
 
 def _quoted(text: str, at: int) -> tuple[Kind, str, int]:
@@ -183,12 +195,12 @@ def _quoted(text: str, at: int) -> tuple[Kind, str, int]:
 def _word(text: str, found: re.Match[str]) -> tuple[Kind, str, int]:
     word = found[0]
     if not word.isascii():
-        raise InvalidInputError(f"The name {word!r} has to stand in backticks: Spark asks for that.")
+        raise InvalidInputError(f"The name {word!r} must be quoted in backticks, as Spark requires.")
     if word in ("r", "R") and text[found.end() : found.end() + 1] in ("'", '"'):
-        raise InvalidInputError("The query of a view has no raw strings (r'…'); write plain ones.")
-    if text.startswith("://", found.end()):  # Spark may take it for one name with what follows
-        raise InvalidInputError(f"The query of a view cannot hold '{word}://…' outside of quotes: name a table.")
-    # Some take a name that begins with a digit for a number in another base, or with a unit.
+        raise InvalidInputError("Raw strings (r'…') are not supported in the query of a view; write plain strings.")
+    if text.startswith("://", found.end()):  # Spark may parse it as one name with what follows
+        raise InvalidInputError(f"The query of a view cannot contain '{word}://…' outside of quotes; name a table.")
+    # Some parsers read a name that begins with a digit as a hexadecimal number, or as a number with a unit.
     return ("name" if word[0].isdigit() else "word"), word, found.end()
 
 
@@ -202,22 +214,22 @@ def _unescaped(text: str) -> str:
             raise InvalidInputError(f"The SQL cannot be read: {found[0]!r} is not a character.")
         return chr(code)
 
-    # Two halves of a character, each written as an escape, make one.
+    # Two surrogates, each written as an escape, make one character.
     return _ESCAPE.sub(piece, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _write(kind: Kind, value: str) -> str:
     if kind == "name":
-        return "`" + value.replace("`", "``") + "`"
+        return quote_name(value)
     return f"'{''.join(map(_written, value))}'" if kind == "string" else value
 
 
 def _written(char: str) -> str:
     if char in _WRITTEN:
         return _WRITTEN[char]
-    return f"\\u{ord(char):04x}" if ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or _is_half(char) else char
+    return f"\\u{ord(char):04x}" if ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or _is_surrogate(char) else char
 
 
-def _is_half(char: str) -> bool:
-    """Return whether a character is one half of a pair that only together make a character."""
+def _is_surrogate(char: str) -> bool:
+    """Return whether a character is a surrogate."""
     return 0xD800 <= ord(char) < 0xE000

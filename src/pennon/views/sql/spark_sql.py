@@ -1,4 +1,4 @@
-"""Queries in Spark's SQL: the tables and columns they read, what their rows look like, and what they may not do."""
+"""Queries in Spark's SQL: the tables and columns they read, the schema they return, and what they must not do."""
 
 from __future__ import annotations
 
@@ -20,65 +20,65 @@ from sqlglot.schema import MappingSchema
 from pennon.core.errors import suggest
 from pennon.views.model.query import TableUse
 from pennon.views.sql.functions import FORBIDDEN, GENERATORS
-from pennon.views.sql.incremental import called, find_volatile, names_of, why_not_row_by_row
+from pennon.views.sql.incremental import called, find_multi_row_clause, find_volatile, function_names
 from pennon.views.sql.rewrite import Statement
-from pennon.views.sql.simple_select import whole_number
-from pennon.views.sql.spark_lexer import Normalised, normalise
+from pennon.views.sql.simple_select import parse_int64
+from pennon.views.sql.spark_lexer import NormalizedSql, normalize_sql
 from pennon.views.sql.spark_types import arrow_type, spark_name
 
 _SPARK = "spark"
 _LONGEST = 100_000
-#: How deep all columns of a query may lie together: to resolve one takes as many steps as there are above it.
+#: The limit for the sum of the depths of all columns: resolving a column takes a step per level.
 _MOST_STEPS = 2_000_000
 _CONFUSION = (AttributeError, IndexError, KeyError, TypeError, StopIteration, RecursionError)
-#: How the parser shows what it did not expect.
+#: Tokens in the error messages of the parser.
 _TOKEN = re.compile(r"<Token token_type: \S+, text: (.*?), line.*?>")
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A query whose tables are known."""
+class BoundQuery:
+    """A query whose tables are resolved."""
 
-    #: The query, with its tables by the names they are given here.
+    #: The query with its tables renamed to source_1, source_2, …
     sql: str
-    #: The columns that are read of each table, by those names.
+    #: The columns read from each table, by those names.
     columns: Mapping[str, tuple[str, ...]]
-    #: The view's columns; a type that cannot be told is none.
+    #: The columns of the view; the type is none if it cannot be inferred.
     fields: tuple[tuple[str, pa.DataType | None], ...]
 
 
 class SparkQuery:
-    """A SELECT in Spark's SQL, or in another dialect that is put into Spark's."""
+    """A SELECT in Spark's SQL, or in another dialect that is translated to Spark's."""
 
     def __init__(self, text: str, dialect: DialectType = _SPARK) -> None:
         _refuse_long(text)
         if dialect != _SPARK:
             text = _parse(text, dialect).sql(_SPARK, comments=False)
-        normal = normalise(text)
+        normal = normalize_sql(text)
         _refuse_calls(normal)
         self._query = _parse(normal.text, _SPARK)
         self._words = Statement(normal)
         _refuse_code(self._query)
-        #: Why every refresh computes the whole view; none when the query works row by row.
-        self.rebuild_reason = why_not_row_by_row(self._query)
-        #: What it calls whose value changes from call to call, if there is anything like that.
+        #: Why every refresh computes the whole view; none if it can be refreshed incrementally.
+        self.rebuild_reason = find_multi_row_clause(self._query)
+        #: The first function whose value changes from call to call.
         self.volatile = find_volatile(self._query)
-        #: Whether it shows all columns of a table, or of what it makes of one, so that new ones belong to it.
+        #: Whether it selects all columns, so that new columns of a source become columns of the view.
         self.has_star = any(_is_star(item) for item in self._query.selects)
         self._tables = list(_real_tables(self._query))
-        #: The tables that the query reads, each once.
+        #: The distinct tables that the query reads.
         self.uses = tuple(dict.fromkeys(_use_of(table) for table in self._tables))
         if not self.uses:
             raise InvalidInputError("The query of a view must read a table.")
 
-    def bind(self, schemas: Mapping[TableUse, pa.Schema]) -> Bound:
-        """Return the query with its tables by other names, and what follows from their schemas."""
+    def bind(self, schemas: Mapping[TableUse, pa.Schema]) -> BoundQuery:
+        """Resolve the query against the schemas of its tables."""
         try:
             return self._bind(schemas)
         except _CONFUSION:  # the parser's own, over what no grammar has
-            raise InvalidInputError("The SQL cannot be read: its tables and columns cannot be told.") from None
+            raise InvalidInputError("The SQL cannot be read: its tables and columns cannot be resolved.") from None
 
-    def _bind(self, schemas: Mapping[TableUse, pa.Schema]) -> Bound:
+    def _bind(self, schemas: Mapping[TableUse, pa.Schema]) -> BoundQuery:
         names = {use: f"source_{number}" for number, use in enumerate(self.uses, 1)}
         by_name = {name: schemas[use] for use, name in names.items()}
         edits = [edit for table in self._tables for edit in self._words.rename(table, names[_use_of(table)])]
@@ -91,17 +91,17 @@ class SparkQuery:
             edits += self._words.with_source_row(*self._items(next(iter(schemas.values()))))
         sql = self._words.edited(edits)
         _check(sql, set(by_name))
-        return Bound(sql, columns, fields)
+        return BoundQuery(sql, columns, fields)
 
     def _items(self, schema: pa.Schema) -> tuple[list[list[str] | None], str]:
-        """Return the columns that each item of the query stands for, if it is a star, and what the table is called."""
+        """Return, for each item of the SELECT, the columns of a star or none, and the alias of the table."""
         table = self._tables[0].alias_or_name
         return [_columns_of_star(item, schema.names, table) for item in self._query.selects], table
 
 
-def checked_statement(sql: str) -> Normalised:
-    """Return the statement of a view as Spark is given it; one that an older Pennon kept is normalised first."""
-    normal = normalise(sql)
+def normalize_statement(sql: str) -> NormalizedSql:
+    """Return the normalized statement of a view that is given to Spark. Older versions stored statements as sent."""
+    normal = normalize_sql(sql)
     _refuse_calls(normal)
     _refuse_code(_parse(normal.text, _SPARK))
     return normal
@@ -112,8 +112,8 @@ def _refuse_long(text: str) -> None:
         raise InvalidInputError(f"The query has more than {_LONGEST} characters.")
 
 
-def _refuse_calls(normal: Normalised) -> None:
-    """Refuse functions by the tokens alone, whatever a parser makes of them."""
+def _refuse_calls(normal: NormalizedSql) -> None:
+    """Refuse forbidden functions by the tokens alone, independently of any parser."""
     qualified = normal.qualified_call()
     if qualified is not None:
         raise InvalidInputError(f"The query of a view may not call {qualified}(): call functions by their plain names.")
@@ -127,6 +127,9 @@ def _parse(text: str, dialect: DialectType) -> exp.Query:
         statements = sqlglot.parse(text, read=dialect)
     except SqlglotError as error:
         raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        # sqlglot builds some functions, such as date_trunc(), from arguments that it takes for granted.
+        raise InvalidInputError("The SQL cannot be read: a function lacks arguments or has invalid ones.") from error
     except RecursionError:
         raise InvalidInputError("The SQL is nested too deeply.") from None
     query = statements[0] if len(statements) == 1 else None
@@ -159,18 +162,18 @@ def _plain(error: SqlglotError) -> str:
 
 
 def _refuse_code(query: exp.Query) -> None:
-    """Refuse what would run code, or what would be put together from text only when it is run."""
+    """Refuse statements that run code, or whose text depends on parameters."""
     for node in query.walk():
         if isinstance(node, exp.QueryTransform | exp.Command | exp.Into):
             raise InvalidInputError("The query of a view may only read: TRANSFORM … USING and commands are refused.")
         if isinstance(node, exp.Placeholder | exp.Parameter):
             raise InvalidInputError("The query of a view has no parameters; write the values themselves.")
-        if isinstance(node, exp.Func) and names_of(node) & FORBIDDEN:
+        if isinstance(node, exp.Func) and function_names(node) & FORBIDDEN:
             raise InvalidInputError(f"The query of a view may not call {called(node)}().")
 
 
 def _real_tables(query: exp.Query) -> Iterator[exp.Table]:
-    """Return the tables that a query names, without those that it makes itself in WITH."""
+    """Yield the tables of a query, except its common table expressions."""
     made = {
         id(table)
         for scope in traverse_scope(query)
@@ -182,8 +185,8 @@ def _real_tables(query: exp.Query) -> Iterator[exp.Table]:
         if id(table) in made | hints:
             continue
         if isinstance(table.this, exp.Func):
-            if not names_of(table.this) & {*GENERATORS, "range"}:
-                raise InvalidInputError(f"There is no table function {called(table.this)}() for views.")
+            if not function_names(table.this) & {*GENERATORS, "range"}:
+                raise InvalidInputError(f"The table function {called(table.this)}() is not supported in views.")
             continue
         yield table
 
@@ -201,31 +204,31 @@ def _use_of(table: exp.Table) -> TableUse:
 def _version_of(version: exp.Version) -> int | str:
     asked = version.args.get("expression")
     if version.name.upper() != "VERSION" or str(version.args.get("kind")).upper() != "AS OF":
-        raise InvalidInputError("A table's earlier content is named by VERSION AS OF, with a number or a tag.")
+        raise InvalidInputError("Write VERSION AS OF with a number or a tag to read an earlier version of a table.")
     found = None
     if isinstance(asked, exp.Literal):
-        found = asked.name if asked.is_string else whole_number(asked.name)
+        found = asked.name if asked.is_string else parse_int64(asked.name)
     if found is None:
         raise InvalidInputError("VERSION AS OF takes a whole number, or a tag in quotes.")
     return found
 
 
 def _check(sql: str, names: set[str]) -> None:
-    """Make sure that a statement reads the tables it is meant to, and no other."""
+    """Check that a rewritten statement reads exactly the tables with these names."""
     read = {table.sql(_SPARK).split(" ")[0] for table in _real_tables(_parse(sql, _SPARK))}
     if read != names:
-        raise InvalidInputError("The tables that the query reads cannot be told; give each an alias, and try again.")
+        raise InvalidInputError("Cannot resolve the tables in this query; give each table an alias, and try again.")
 
 
 def _columns_of_star(item: exp.Expr, names: Sequence[str], table: str) -> list[str] | None:
-    """Return the columns that an item of a SELECT stands for, if it is a star."""
+    """Return the columns of an item of a SELECT that is a star; none for any other item."""
     star = item if isinstance(item, exp.Star) else item.this if isinstance(item, exp.Column) else None
     if not isinstance(star, exp.Star):
         return None
     if star.args.get("replace") or star.args.get("rename"):
-        raise InvalidInputError("'*' with REPLACE or RENAME is not offered in a view; name the columns.")
+        raise InvalidInputError("'*' with REPLACE or RENAME is not supported in a view; name the columns.")
     if isinstance(item, exp.Column) and item.table.lower() != table.lower():
-        raise InvalidInputError(f"{item.sql(_SPARK)!r} is not offered in a view; name the fields.")
+        raise InvalidInputError(f"{item.sql(_SPARK)!r} is not supported in a view; name the fields.")
     left_out = {column.name.lower() for column in star.args.get("except_") or ()}
     return [name for name in names if name.lower() not in left_out]
 
@@ -233,7 +236,7 @@ def _columns_of_star(item: exp.Expr, names: Sequence[str], table: str) -> list[s
 def _analyse(
     query: exp.Query, schemas: Mapping[str, pa.Schema]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, pa.DataType | None], ...]]:
-    """Return the columns that a query reads, by table, and those that it makes."""
+    """Return the columns that a query reads, by table, and those that it returns."""
     unnamed = next((item for item in query.selects if not _has_name(item)), None)
     if unnamed is not None:
         raise InvalidInputError(f"The column {unnamed.sql(_SPARK)!r} has no name; write 'AS' and a name after it.")
@@ -249,7 +252,7 @@ def _analyse(
     except SqlglotError as error:
         raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
     if any(_is_star(item) or item.alias_or_name == "*" for item in typed.selects):
-        raise InvalidInputError("'*' of a struct is not offered in a view; name the fields.")
+        raise InvalidInputError("'*' of a struct is not supported in a view; name the fields.")
     read = _columns_read(typed, schemas)
     names = _output_names(query, typed, schemas)
     return read, tuple(zip(names, _types(typed, schemas), strict=True))
@@ -268,12 +271,14 @@ def _unresolved(error: OptimizeError, schemas: Mapping[str, pa.Schema]) -> Inval
     name = text.split("'")[1] if "'" in text else text.rpartition(": ")[2]
     names = [column for schema in schemas.values() for column in schema.names]
     if sum(column.lower() == name.lower() for column in names) > 1:
-        return InvalidInputError(f"The column {name!r} is in several tables; write which table's it is.")
+        return InvalidInputError(
+            f"The column {name!r} is ambiguous: several tables have it. Write the table before it."
+        )
     return TableColumnNotFoundError(f"There is no column {name!r}.{suggest(name, names)}")
 
 
 def _columns_read(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> dict[str, tuple[str, ...]]:
-    if query.find(exp.Pivot) is not None:  # it groups by all columns that it does not name
+    if query.find(exp.Pivot) is not None:  # PIVOT groups by all columns that it does not name
         return {table: tuple(schema.names) for table, schema in schemas.items()}
     read: dict[str, set[str]] = {name: set() for name in schemas}
     for scope in traverse_scope(query):
@@ -287,7 +292,7 @@ def _columns_read(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> dict[st
 
 
 def _output_names(query: exp.Query, typed: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[str]:
-    """Return the names of a query's columns, as they are written in it or in its tables."""
+    """Return the column names of a query, in the spelling of the query or of its tables."""
     written = [item.alias_or_name for item in query.selects if not _is_star(item)]
     stored = [column for schema in schemas.values() for column in schema.names]
     spelled: dict[str, str] = {}
@@ -297,7 +302,7 @@ def _output_names(query: exp.Query, typed: exp.Query, schemas: Mapping[str, pa.S
 
 
 def _types(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[pa.DataType | None]:
-    """Return the types of a query's columns; none for those that cannot be told."""
+    """Return the column types of a query; none for those that cannot be inferred."""
     if isinstance(query, exp.SetOperation):
         left, right = _types(query.left, schemas), _types(query.right, schemas)
         if len(left) != len(right):
@@ -318,7 +323,7 @@ def _types(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> list[pa.DataTy
 
 
 def _type_of(item: exp.Expr, made: set[str], stored: Mapping[tuple[str, str], pa.DataType]) -> pa.DataType | None:
-    """Return the type of a column: as a table stores it that the query shows unchanged, or as follows from the SQL."""
+    """Return the type of an item: that of a stored column, or the type inferred from the SQL."""
     if isinstance(item, exp.Column) and (item.table, item.name.lower()) in stored:
         return stored[item.table, item.name.lower()]
     if isinstance(item, exp.Explode | exp.UDTF) or (isinstance(item, exp.Column) and item.table in made):
@@ -327,5 +332,5 @@ def _type_of(item: exp.Expr, made: set[str], stored: Mapping[tuple[str, str], pa
     if isinstance(item, exp.Cast | exp.Column) or kind is None:
         return kind
     if pa.types.is_decimal(kind):
-        return None  # what comes of arithmetic with decimals follows rules of Spark's own
+        return None  # Spark has its own rules for the precision of decimal arithmetic
     return pa.int32() if kind in (pa.int8(), pa.int16()) else kind

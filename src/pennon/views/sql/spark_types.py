@@ -1,15 +1,15 @@
-"""Types of Arrow as Spark's SQL names them, and back."""
+"""Names of Arrow types in Spark's SQL, and the reverse."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 from sqlglot import exp
 
-from pennon.views.sql.simple_select import quote, whole_number
+from pennon.core.sql_names import quote_name
+from pennon.views.sql.simple_select import parse_int64
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -32,7 +32,7 @@ _NAMES: dict[pa.DataType, str] = {
     pa.date64(): "date",
 }
 
-_TYPES: dict[Any, pa.DataType] = {
+_TYPES: dict[object, pa.DataType] = {
     exp.DataType.Type.BOOLEAN: pa.bool_(),
     exp.DataType.Type.TINYINT: pa.int8(),
     exp.DataType.Type.SMALLINT: pa.int16(),
@@ -52,30 +52,30 @@ _TYPES: dict[Any, pa.DataType] = {
     exp.DataType.Type.TIMESTAMPNTZ: pa.timestamp("us"),
 }
 _DEFAULT_DECIMAL = (10, 0)
-#: Of a decimal, in Spark as in 128 bits.
-_MOST_DIGITS = 38
+#: The maximum precision of a decimal, in Spark and in 128 bits.
+_MAX_DIGITS = 38
 
 
-def unfit_for_spark(kind: pa.DataType) -> str | None:
-    """Return why values of a type would not survive their way through Spark, if they would not."""
+def why_unsupported(kind: pa.DataType) -> str | None:
+    """Return why Spark cannot keep the values of a type unchanged; none if it can."""
     if isinstance(kind, pa.BaseExtensionType):
-        return unfit_for_spark(kind.storage_type)
-    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= _MOST_DIGITS:
-        return f"Spark's decimals have {_MOST_DIGITS} digits at most"
+        return why_unsupported(kind.storage_type)
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= _MAX_DIGITS:
+        return f"Spark's decimals have {_MAX_DIGITS} digits at most"
     if (pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)) and kind.unit == "ns":
-        return "Spark keeps microseconds, and would cut off the rest"
-    return next((reason for part in _parts(kind) if (reason := unfit_for_spark(part)) is not None), None)
+        return "Spark truncates it to microseconds"
+    return next((reason for part in _parts(kind) if (reason := why_unsupported(part)) is not None), None)
 
 
 def _parts(kind: pa.DataType) -> list[pa.DataType]:
-    """Return the types that a type is made of."""
+    """Return the child types of a type."""
     if pa.types.is_dictionary(kind):
         return [kind.value_type]
     return [kind.field(index).type for index in range(kind.num_fields)]
 
 
 def spark_name(kind: pa.DataType) -> str | None:
-    """Return what Spark's SQL calls a type; none for one that it does not know."""
+    """Return the name of a type in Spark's SQL; none if Spark has no such type."""
     if isinstance(kind, pa.BaseExtensionType):
         return spark_name(kind.storage_type)
     if kind in _NAMES:
@@ -95,7 +95,7 @@ def _nested_name(kind: pa.DataType) -> str | None:
     if pa.types.is_struct(kind):
         fields = [(kind.field(i).name, spark_name(kind.field(i).type)) for i in range(kind.num_fields)]
         known = all(name for _, name in fields)
-        return f"struct<{', '.join(f'{quote(field)}: {name}' for field, name in fields)}>" if known else None
+        return f"struct<{', '.join(f'{quote_name(field)}: {name}' for field, name in fields)}>" if known else None
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         value = spark_name(kind.value_type)
         return f"array<{value}>" if value else None
@@ -106,7 +106,7 @@ def _nested_name(kind: pa.DataType) -> str | None:
 
 
 def arrow_type(kind: exp.DataType | None) -> pa.DataType | None:
-    """Return the type of Arrow for one of Spark's SQL; none when it is not known whole."""
+    """Return the Arrow type for a type of Spark's SQL; none if any part of it is unknown."""
     if kind is None:
         return None
     if kind.this in _TYPES:
@@ -116,10 +116,10 @@ def arrow_type(kind: exp.DataType | None) -> pa.DataType | None:
 
 
 def _decimal(kind: exp.DataType) -> pa.DataType | None:
-    given = [whole_number(part.name) for part in kind.expressions]
+    given = [parse_int64(part.name) for part in kind.expressions]
     precision, scale = (*given, *_DEFAULT_DECIMAL[len(given) :])[:2]
-    if precision is None or scale is None or not max(scale, 1) <= precision <= _MOST_DIGITS:
-        raise InvalidInputError(f"There is no type {kind.sql('spark')}: a decimal has 1 to {_MOST_DIGITS} digits.")
+    if precision is None or scale is None or not max(scale, 1) <= precision <= _MAX_DIGITS:
+        raise InvalidInputError(f"Invalid type {kind.sql('spark')}: a decimal has 1 to {_MAX_DIGITS} digits.")
     return pa.decimal128(precision, scale)
 
 
@@ -129,18 +129,19 @@ def _list(kind: exp.DataType) -> pa.DataType | None:
 
 
 def _struct(kind: exp.DataType) -> pa.DataType | None:
-    fields = [(part.name, arrow_type(part.args.get("kind"))) for part in kind.expressions]
-    if not fields or any(not name or value is None for name, value in fields):
-        return None
-    return pa.struct(fields)
+    types = [(part.name, arrow_type(part.args.get("kind"))) for part in kind.expressions]
+    fields = [(name, value) for name, value in types if name and value is not None]
+    return pa.struct(fields) if fields and len(fields) == len(types) else None
 
 
 def _map(kind: exp.DataType) -> pa.DataType | None:
-    parts = [arrow_type(part) for part in kind.expressions]
-    return pa.map_(*parts) if len(parts) == 2 and None not in parts else None
+    if len(kind.expressions) != 2:
+        return None
+    key, item = map(arrow_type, kind.expressions)
+    return None if key is None or item is None else pa.map_(key, item)
 
 
-_NESTED: dict[Any, Callable[[exp.DataType], pa.DataType | None]] = {
+_NESTED: dict[object, Callable[[exp.DataType], pa.DataType | None]] = {
     exp.DataType.Type.DECIMAL: _decimal,
     exp.DataType.Type.ARRAY: _list,
     exp.DataType.Type.LIST: _list,

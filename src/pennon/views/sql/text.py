@@ -1,26 +1,28 @@
-"""A view's query as SQL, for people and for clients that ask for it."""
+"""The query of a view as SQL text, for people and clients."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
+from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Definition
-from pennon.views.sql.simple_select import quote
 
 
-def query_text(definition: Definition, request: dict[str, Any]) -> str:
-    """Return the query of a view: as it was sent where that was SQL, else written out."""
+def query_text(definition: Definition, request: Mapping[str, str | None]) -> str:
+    """Return the query of a view: the SQL of the request, or SQL generated from the definition."""
     sent = request.get("query") or request.get("source_query") or ""
     if not sent.lstrip().startswith("{"):
         return str(sent)
     if definition.sql is not None:
         return str(json.loads(sent)["sql"])
     items = [
-        column.expression if column.expression == quote(column.name) else f"{column.expression} AS {quote(column.name)}"
+        column.expression
+        if column.expression == quote_name(column.name)
+        else f"{column.expression} AS {quote_name(column.name)}"
         for column in definition.columns
     ]
-    text = f"SELECT {', '.join(items)} FROM {'.'.join(map(quote, definition.sources[0].identifier))}"  # noqa: S608 (to be read)
+    text = f"SELECT {', '.join(items)} FROM {'.'.join(map(quote_name, definition.sources[0].identifier))}"  # noqa: S608 (for display only)
     if definition.where is not None:
         text += f" WHERE {definition.where}"
     if definition.limit is not None:
@@ -29,7 +31,7 @@ def query_text(definition: Definition, request: dict[str, Any]) -> str:
 
 
 def without_functions(source_query: str) -> str:
-    """Return a query in JSON without the bytes of its functions, which the view's folder keeps."""
+    """Remove the bytes of functions from a JSON query; the folder of the view has them."""
     if not source_query.lstrip().startswith("{"):
         return source_query
     document = json.loads(source_query)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.views.api.gallery import Gallery
+from tests.integration.views.api.view_catalog import ViewCatalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def gallery(catalog_url: str, tmp_path: Path) -> Iterator[Gallery]:
+def view_catalog(catalog_url: str, tmp_path: Path) -> Iterator[ViewCatalog]:
     """A catalog with tables, on each kind of database."""
-    opened = Gallery(tmp_path / "lake", database=catalog_url)
+    opened = ViewCatalog(tmp_path / "lake", database=catalog_url)
     yield opened.fill()
     opened.close()
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewCatalog]:
     """A catalog that the tests of a module share, for requests that change nothing."""
-    opened = Gallery(tmp_path_factory.mktemp("shared"))
+    opened = ViewCatalog(tmp_path_factory.mktemp("shared"))
     yield opened.fill()
     opened.close()

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from tests.integration.views.api.gallery import encoded, entry_of
+from pennon.namespace.new_tables import NewTables
+from tests.integration.views.api.view_catalog import encoded, entry_of
 
 if TYPE_CHECKING:
-    from tests.integration.views.api.gallery import Gallery
+    from tests.integration.views.api.view_catalog import ViewCatalog
 
 
 class Piece(NamedTuple):
@@ -46,82 +47,86 @@ def totals(batches: Iterator[pa.RecordBatch]) -> Any:
 CHUNKS: dict[str, Any] = {"source": "t", "columns": ["id"]}
 
 
-def chunk(gallery: Gallery, name: str = "v", query: Any = None, schema: pa.Schema | None = None, **more: Any) -> Any:
+def chunk(
+    view_catalog: ViewCatalog, name: str = "v", query: Any = None, schema: pa.Schema | None = None, **more: Any
+) -> Any:
     """Make a view of a chunker."""
     declared = None if schema is None else encoded(schema)
     entry = entry_of(more.pop("function", pieces), **{"kind": "chunker", **more})
-    return gallery.create(name, query or CHUNKS, kind="chunker", udtf_spec=entry, output_schema=declared)
+    return view_catalog.create(name, query or CHUNKS, kind="chunker", udtf_spec=entry, output_schema=declared)
 
 
-def total(gallery: Gallery, name: str = "v", query: Any = None, schema: pa.Schema | None = None, **more: Any) -> Any:
+def total(
+    view_catalog: ViewCatalog, name: str = "v", query: Any = None, schema: pa.Schema | None = None, **more: Any
+) -> Any:
     """Make a view of a table function."""
     declared = None if schema is None else encoded(schema)
     entry = entry_of(more.pop("function", totals), **{"kind": "udtf", **more})
-    return gallery.create(name, query or {"source": "t"}, kind="udtf", udtf_spec=entry, output_schema=declared)
+    return view_catalog.create(name, query or {"source": "t"}, kind="udtf", udtf_spec=entry, output_schema=declared)
 
 
 class TestChunkers:
-    def test_children_have_columns_of_their_parent_and_their_own(self, gallery: Gallery) -> None:
-        chunk(gallery)
-        assert gallery.schema("v").names == ["__source_row_id", "__child_index", "id", "piece", "start"]
-        definition = gallery.definition("v")
+    def test_children_have_columns_of_their_parent_and_their_own(self, view_catalog: ViewCatalog) -> None:
+        chunk(view_catalog)
+        assert view_catalog.schema("v").names == ["__source_row_id", "__child_index", "id", "piece", "start"]
+        definition = view_catalog.definition("v")
         assert [column.name for column in definition.columns] == ["id"]
         assert definition.expansion is not None
         assert (definition.expansion.inputs, definition.expansion.outputs) == (("text",), ("piece", "start"))
         assert not definition.expansion.batch
         assert definition.sources[0].columns == ("id", "text")
         assert definition.is_incremental
-        assert (gallery.folder("v") / definition.expansion.reference).read_bytes() == pieces.pack()
+        assert (view_catalog.folder("v") / definition.expansion.reference).read_bytes() == pieces.pack()
 
-    def test_a_declared_schema_chooses_what_children_inherit(self, gallery: Gallery) -> None:
+    def test_a_declared_schema_chooses_what_children_inherit(self, view_catalog: ViewCatalog) -> None:
         schema = pa.schema(
             [
                 ("__source_row_id", pa.int64()),
                 ("__child_index", pa.int32()),
-                ("owner", gallery.schema("t").field("owner").type),
+                ("owner", view_catalog.schema("t").field("owner").type),
                 ("piece", pa.large_string()),
                 ("start", pa.int64()),
             ]
         )
-        chunk(gallery, query={"source": "t"}, schema=schema)
-        assert gallery.schema("v").equals(schema)
-        assert [column.name for column in gallery.definition("v").columns] == ["owner"]
+        chunk(view_catalog, query={"source": "t"}, schema=schema)
+        assert view_catalog.schema("v").equals(schema)
+        assert [column.name for column in view_catalog.definition("v").columns] == ["owner"]
 
-    def test_children_may_have_nothing_of_their_parent(self, gallery: Gallery) -> None:
-        chunk(gallery, query={"source": "t", "columns": [], "where": "id > 1"})
-        assert gallery.schema("v").names == ["__source_row_id", "__child_index", "piece", "start"]
-        assert gallery.definition("v").sources[0].columns == ("id", "text")
+    def test_children_may_have_nothing_of_their_parent(self, view_catalog: ViewCatalog) -> None:
+        chunk(view_catalog, query={"source": "t", "columns": [], "where": "id > 1"})
+        assert view_catalog.schema("v").names == ["__source_row_id", "__child_index", "piece", "start"]
+        assert view_catalog.definition("v").sources[0].columns == ("id", "text")
 
-    def test_batched_ones(self, gallery: Gallery) -> None:
-        chunk(gallery, function=batched_pieces, batch=True)
-        expansion = gallery.definition("v").expansion
+    def test_batched_ones(self, view_catalog: ViewCatalog) -> None:
+        chunk(view_catalog, function=batched_pieces, batch=True)
+        expansion = view_catalog.definition("v").expansion
         assert expansion is not None
         assert expansion.batch
 
-    def test_a_source_as_sql_that_works_row_by_row(self, gallery: Gallery) -> None:
-        chunk(gallery, query="SELECT id AS parent FROM t WHERE id > 1")
-        assert gallery.definition("v").engine == "lance"
-        assert gallery.schema("v").names[2:] == ["parent", "piece", "start"]
+    def test_a_source_as_sql_that_works_row_by_row(self, view_catalog: ViewCatalog) -> None:
+        chunk(view_catalog, query="SELECT id AS parent FROM t WHERE id > 1")
+        assert view_catalog.definition("v").engine == "lance"
+        assert view_catalog.schema("v").names[2:] == ["parent", "piece", "start"]
 
     def test_who_is_slower_to_make_a_view_takes_no_function_away(
-        self, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+        self, view_catalog: ViewCatalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        plan = gallery.ns.plan_table
+        plan = NewTables.plan
 
         def plan_and_be_overtaken(*arguments: Any) -> Any:
             planned = plan(*arguments)
             monkeypatch.undo()
-            chunk(gallery)
+            chunk(view_catalog)
             return planned
 
-        monkeypatch.setattr(gallery.ns, "plan_table", plan_and_be_overtaken)
+        monkeypatch.setattr(NewTables, "plan", plan_and_be_overtaken)
         with pytest.raises(errors.TableAlreadyExistsError):
-            chunk(gallery)
-        expansion = gallery.definition("v").expansion
+            chunk(view_catalog)
+        expansion = view_catalog.definition("v").expansion
         assert expansion is not None
-        assert (gallery.folder("v") / expansion.reference).read_bytes() == pieces.pack()
+        assert (view_catalog.folder("v") / expansion.reference).read_bytes() == pieces.pack()
 
-    def test_what_geneva_sends(self, gallery: Gallery) -> None:
+    def test_what_geneva_sends(self, view_catalog: ViewCatalog) -> None:
         payload = base64.b64encode(b"only geneva can read this").decode()
         document = {"name": "f", "version": "1", "chunker_payload": payload, "input_columns": ["text"], "batch": False}
         text = base64.b64encode(json.dumps(document).encode()).decode()
@@ -139,58 +144,58 @@ class TestChunkers:
         schema = pa.schema(
             [("__source_row_id", pa.int64()), ("__child_index", pa.int32()), ("id", pa.int64()), ("chunk", pa.string())]
         )
-        gallery.create("v", query, kind="chunker", udtf_spec=entry, output_schema=encoded(schema))
-        expansion = gallery.definition("v").expansion
+        view_catalog.create("v", query, kind="chunker", udtf_spec=entry, output_schema=encoded(schema))
+        expansion = view_catalog.definition("v").expansion
         assert expansion is not None
         assert (expansion.outputs, expansion.num_gpus) == (("chunk",), None)
 
 
 class TestTableFunctions:
-    def test_the_schema_is_the_functions(self, gallery: Gallery) -> None:
-        total(gallery, num_cpus=2, num_gpus=0.5, memory=1024, error_handling={"on_error": "skip"})
-        assert gallery.schema("v").equals(TOTALS)
-        definition = gallery.definition("v")
+    def test_the_schema_is_the_functions(self, view_catalog: ViewCatalog) -> None:
+        total(view_catalog, num_cpus=2, num_gpus=0.5, memory=1024, error_handling={"on_error": "skip"})
+        assert view_catalog.schema("v").equals(TOTALS)
+        definition = view_catalog.definition("v")
         expansion = definition.expansion
         assert expansion is not None
         assert (expansion.inputs, expansion.outputs) == (None, ("owner", "total"))
         assert (expansion.num_cpus, expansion.num_gpus, expansion.memory) == (2, 0.5, 1024)
         assert expansion.error_handling == {"on_error": "skip"}
         assert "all rows of its source" in (definition.rebuild_reason or "")
-        shown = gallery.describe("v").function
+        shown = view_catalog.describe("v").function
         assert (shown["name"], shown["version"]) == ("totals", totals.version)
 
-    def test_only_what_it_reads_is_read(self, gallery: Gallery) -> None:
-        total(gallery, input_columns=["id", "owner.name"], partition_by="text")
-        definition = gallery.definition("v")
+    def test_only_what_it_reads_is_read(self, view_catalog: ViewCatalog) -> None:
+        total(view_catalog, input_columns=["id", "owner.name"], partition_by="text")
+        definition = view_catalog.definition("v")
         assert [column.name for column in definition.columns] == ["id", "owner.name", "text"]
         assert definition.sources[0].columns == ("id", "text", "owner")
 
-    def test_expressions_of_its_query_may_be_its_inputs(self, gallery: Gallery) -> None:
+    def test_expressions_of_its_query_may_be_its_inputs(self, view_catalog: ViewCatalog) -> None:
         query = {"source": "t", "columns": {"half": "id / 2", "text": "text"}}
-        total(gallery, query=query, input_columns=["half"], partition_by="text")
-        definition = gallery.definition("v")
+        total(view_catalog, query=query, input_columns=["half"], partition_by="text")
+        definition = view_catalog.definition("v")
         assert [column.expression for column in definition.columns] == ["id / 2", "text"]
         assert definition.sources[0].columns == ("id", "text")
 
-    def test_partitions_of_an_index_need_one(self, gallery: Gallery) -> None:
+    def test_partitions_of_an_index_need_one(self, view_catalog: ViewCatalog) -> None:
         with pytest.raises(errors.InvalidInputError, match="'vector' has no IVF index"):
-            total(gallery, partition_by_indexed_column="vector")
+            total(view_catalog, partition_by_indexed_column="vector")
         rows = pa.table({"vector": pa.array([[float(n), 1.0] for n in range(300)], pa.list_(pa.float32(), 2))})
-        gallery.put("indexed", rows)
-        gallery.open("indexed").create_index("vector", "IVF_FLAT", num_partitions=2)
-        total(gallery, query={"source": "indexed"}, partition_by_indexed_column="vector")
-        expansion = gallery.definition("v").expansion
+        view_catalog.put("indexed", rows)
+        view_catalog.open("indexed").create_index("vector", "IVF_FLAT", num_partitions=2)
+        total(view_catalog, query={"source": "indexed"}, partition_by_indexed_column="vector")
+        expansion = view_catalog.definition("v").expansion
         assert expansion is not None
         assert expansion.partition_by_indexed_column == "vector"
-        with pytest.raises(errors.InvalidInputError, match="no limit and no offset"):
-            total(gallery, "w", {"source": "indexed", "limit": 10}, partition_by_indexed_column="vector")
+        with pytest.raises(errors.InvalidInputError, match="cannot be used with a limit or an offset"):
+            total(view_catalog, "w", {"source": "indexed", "limit": 10}, partition_by_indexed_column="vector")
 
 
 BAD: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
     ({"udtf_sha": "0" * 64}, errors.InvalidInputError, "udtf_sha"),
     ({"udtf": "?", "udtf_sha": "x"}, errors.InvalidInputError, "not base64"),
     ({"kind": "udtf"}, errors.InvalidInputError, "udtf_spec's kind is 'udtf'"),
-    ({"input_columns": []}, errors.InvalidInputError, "names no column"),
+    ({"input_columns": []}, errors.InvalidInputError, "input_columns is empty"),
     ({"input_columns": ["nope"]}, errors.TableColumnNotFoundError, "'nope'"),
     ({"input_columns": ["owner.nope"]}, errors.TableColumnNotFoundError, "nope"),
     ({"batch": True}, errors.InvalidInputError, "is not batched"),
@@ -205,13 +210,17 @@ BAD: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
 ]
 BAD_TABLE_FUNCTIONS: list[tuple[dict[str, Any], type[errors.LanceNamespaceError], str]] = [
     ({"partition_by": "nope"}, errors.TableColumnNotFoundError, "'nope'"),
-    ({"partition_by": "vector"}, errors.InvalidInputError, "must be a plain value"),
-    ({"partition_by": "owner"}, errors.InvalidInputError, "must be a plain value"),
+    ({"partition_by": "vector"}, errors.InvalidInputError, "must not be a nested type"),
+    ({"partition_by": "owner"}, errors.InvalidInputError, "must not be a nested type"),
     ({"partition_by_indexed_column": "nope"}, errors.TableColumnNotFoundError, "'nope'"),
-    ({"partition_by": "id", "partition_by_indexed_column": "vector"}, errors.InvalidInputError, "exclude each other"),
+    (
+        {"partition_by": "id", "partition_by_indexed_column": "vector"},
+        errors.InvalidInputError,
+        "cannot be used together",
+    ),
     ({"batch": True}, errors.InvalidInputError, "for chunkers"),
-    ({"error_handling": {"on_error": "cry"}}, errors.InvalidInputError, "error_handling cannot be read"),
-    ({"error_handling": {"nope": 1}}, errors.InvalidInputError, "error_handling cannot be read"),
+    ({"error_handling": {"on_error": "cry"}}, errors.InvalidInputError, "Invalid error_handling"),
+    ({"error_handling": {"nope": 1}}, errors.InvalidInputError, "Invalid error_handling"),
     ({"num_gpus": -1}, errors.InvalidInputError, "num_gpus is -1"),
 ]
 
@@ -219,7 +228,7 @@ BAD_TABLE_FUNCTIONS: list[tuple[dict[str, Any], type[errors.LanceNamespaceError]
 class TestWhatIsRefused:
     @pytest.mark.parametrize(("fields", "error", "told"), BAD)
     def test_bad_chunkers(
-        self, shared: Gallery, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
     ) -> None:
         with pytest.raises(error, match=told):
             chunk(shared, "bad", **fields)
@@ -227,15 +236,15 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize(("fields", "error", "told"), BAD_TABLE_FUNCTIONS)
     def test_bad_table_functions(
-        self, shared: Gallery, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
     ) -> None:
         with pytest.raises(error, match=told):
             total(shared, "bad", **fields)
 
-    def test_the_digest_may_be_that_of_the_bytes(self, gallery: Gallery) -> None:
-        chunk(gallery, udtf_sha=hashlib.sha256(pieces.pack()).hexdigest().upper())
+    def test_the_digest_may_be_that_of_the_bytes(self, view_catalog: ViewCatalog) -> None:
+        chunk(view_catalog, udtf_sha=hashlib.sha256(pieces.pack()).hexdigest().upper())
 
-    def test_a_function_of_another_kind(self, shared: Gallery) -> None:
+    def test_a_function_of_another_kind(self, shared: ViewCatalog) -> None:
         with pytest.raises(errors.InvalidInputError, match="is a udtf, but the view's kind is chunker"):
             chunk(shared, "bad", function=totals)
         with pytest.raises(errors.InvalidInputError, match="is a chunker, but the view's kind is udtf"):
@@ -245,7 +254,7 @@ class TestWhatIsRefused:
         "query",
         ["SELECT id, count(*) AS c FROM t GROUP BY id", "SELECT t.id FROM t JOIN shop.orders o ON t.id = o.id"],
     )
-    def test_a_source_that_does_not_work_row_by_row(self, shared: Gallery, query: str) -> None:
+    def test_a_source_that_does_not_work_row_by_row(self, shared: ViewCatalog, query: str) -> None:
         with pytest.raises(errors.InvalidInputError, match="over one table that works row by row"):
             chunk(shared, "bad", query=query)
 
@@ -253,15 +262,18 @@ class TestWhatIsRefused:
         ("schema", "told"),
         [
             (pa.schema([("id", pa.int64())]), "lacks the column 'piece'"),
-            (pa.schema([("piece", pa.list_(pa.string())), ("start", pa.int64())]), "'piece' is list"),
-            (pa.schema([("piece", pa.string()), ("start", pa.int64()), ("x", pa.int8())]), "'x', which nothing makes"),
+            (pa.schema([("piece", pa.list_(pa.string())), ("start", pa.int64())]), "'piece' has type list"),
+            (
+                pa.schema([("piece", pa.string()), ("start", pa.int64()), ("x", pa.int8())]),
+                "'x', which the view does not have",
+            ),
         ],
     )
-    def test_a_schema_that_does_not_fit(self, shared: Gallery, schema: pa.Schema, told: str) -> None:
+    def test_a_schema_that_does_not_fit(self, shared: ViewCatalog, schema: pa.Schema, told: str) -> None:
         with pytest.raises(errors.TableSchemaValidationError, match=told):
             chunk(shared, "bad", schema=schema)
 
-    def test_a_pickle_that_does_not_say_what_it_makes(self, shared: Gallery) -> None:
+    def test_a_pickle_that_does_not_say_what_it_makes(self, shared: ViewCatalog) -> None:
         text = base64.b64encode(b"\x80\x04N.").decode()
         with pytest.raises(errors.TableSchemaValidationError, match="send an output_schema"):
             total(shared, "bad", udtf=text, udtf_sha=hashlib.sha256(text.encode()).hexdigest())

@@ -12,10 +12,10 @@ import pytest
 
 import pennon
 from pennon.namespace.models.lineage import DescribeLineageRequest
-from tests.integration.views.api.gallery import entry_of
+from tests.integration.views.api.view_catalog import entry_of
 
 if TYPE_CHECKING:
-    from tests.integration.views.api.gallery import Gallery
+    from tests.integration.views.api.view_catalog import ViewCatalog
 
 
 @pennon.udf
@@ -47,7 +47,9 @@ FORMS: list[tuple[dict[str, Any] | str, Any, dict[str, set[str]]]] = [
 
 
 @pytest.mark.parametrize(("query", "function", "made_of"), FORMS)
-def test_what_a_view_is_made_of_stays(shared: Gallery, query: Any, function: Any, made_of: dict[str, set[str]]) -> None:
+def test_what_a_view_is_made_of_stays(
+    shared: ViewCatalog, query: Any, function: Any, made_of: dict[str, set[str]]
+) -> None:
     table = f"needed{FORMS.index((query, function, made_of))}"
     view = f"{table}_view"
     shared.put(table, pa.table({"a": ["x"], "b": [1], "c": [2]}))

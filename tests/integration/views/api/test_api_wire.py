@@ -17,7 +17,7 @@ from lance_namespace_urllib3_client.api.materialized_view_api import Materialize
 
 from pennon.catalog import keys, open_database
 from pennon.core.caller import Role
-from tests.integration.views.api.gallery import encoded
+from tests.integration.views.api.view_catalog import encoded
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
 

@@ -36,7 +36,7 @@ class ViewLake(Lake):
         if "data" in fields:
             rows = source_of(stream_of(fields.pop("data")))
             request = getattr(ln, f"{operation}Request")(id=target, **fields)
-            return getattr(self.ns, WITH_ROWS[operation])(request, rows)
+            return getattr(self.ns.rows, WITH_ROWS[operation])(request, rows)
         if operation in CASCADING:
             method = "".join(f"_{char.lower()}" if char.isupper() else char for char in operation).lstrip("_")
             return getattr(self.ns, method)(CASCADING[operation](id=target, **fields))

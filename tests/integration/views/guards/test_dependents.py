@@ -88,9 +88,9 @@ def test_a_table_is_not_replaced_by_one_without_the_columns_that_views_read(lake
     for others in (rows.drop_columns(["b"]), rows.set_column(0, "a", rows["a"].cast(pa.int32()))):
         with pytest.raises(InvalidTableStateError, match=r"Column '[ab]' is needed by view 'v' as"):
             lake(operation, "t", data=others, mode="overwrite")
-        upload = lake.ns.begin_upload(("t",), None)["upload_id"]
+        upload = lake.ns.uploads.begin_upload(("t",), None).upload_id
         with pytest.raises(InvalidTableStateError, match=r"Column '[ab]' is needed by view 'v' as"):
-            lake.ns.add_part(("t",), upload, "1", source_of(stream_of(others)), "overwrite")
+            lake.ns.uploads.add_part(("t",), upload, "1", source_of(stream_of(others)), "overwrite")
     assert lake.latest("t") == 1
     lake(operation, "t", data=rows.drop_columns(["c"]), mode="overwrite")
     assert lake.open("t").schema.names == ["a", "b"]
@@ -144,7 +144,7 @@ def test_a_view_that_cannot_follow_is_told_to_be_out_of_date(lake: ViewLake) -> 
     rename(lake, "b", "bb", cascade=True)
     found = lake.view_of(spark)
     assert found is not None
-    assert found.stale_reason == "Column 'b' of 't' is called 'bb' now."
+    assert found.stale_reason == "Column 'b' of 't' was renamed to 'bb'."
 
 
 def test_a_view_is_out_of_date_when_a_column_gets_another_type(lake: ViewLake) -> None:

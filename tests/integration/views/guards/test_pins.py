@@ -18,12 +18,14 @@ from lance_namespace.errors import (
 
 from pennon.catalog import views
 from pennon.catalog.views import Watermark
+from pennon.core.job_model import JobKind
 from pennon.jobs.pin_sweep import PinSweep
 from pennon.namespace.models.views import CreateViewRequest
 from pennon.storage.root import StorageRoot
 from pennon.views import pins
 from pennon.views.pins import Pin
 from tests.integration.catalog.lakes import parts
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
@@ -82,7 +84,7 @@ def test_pins_are_not_shown_and_not_touched(lake: ViewLake, view_id: str) -> Non
         ("UpdateTableTag", {"version": 2}),
         ("DeleteTableTag", {}),
     ):
-        with pytest.raises(InvalidInputError, match=r"names that begin with 'pennon.' are Pennon's own"):
+        with pytest.raises(InvalidInputError, match=r"the prefix 'pennon\.' is reserved"):
             lake(operation, "t", tag=name, **more)
     assert lance.dataset(lake.folder("t")).tags.list()[name]["version"] == 1
 
@@ -132,12 +134,10 @@ def submit(lake: ViewLake, kind: str, table: str, **spec: Any) -> Job:
     return lake.ns.services.database.write(
         lambda connection: lake.ns.services.queue.submit(
             connection,
-            kind=kind,
-            table_id=found.id,
-            branch="",
+            JobKind(kind),
+            found,
+            spec,  # type: ignore[arg-type]
             target=kind,
-            object=found.identifier,
-            spec=spec,
             submitted_by="",
             context={},
         )
@@ -155,11 +155,11 @@ def test_a_version_that_a_job_reads_is_kept_until_the_job_ends_in_any_way(lake: 
     with pytest.raises(InvalidTableStateError, match=rf"still needed: 1 .*job '{job.id}'"):
         lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
     sweep = PinSweep(services.database, services.storage_root)
-    services.queue.cancel(job.id)  # its worker was lost, and gave up nothing
+    change_job(services.queue, "cancel", job.id)  # its worker was lost, and gave up nothing
     sweep.tick()
     assert pins.pins(folder, "job") == [Pin(other.id, 1, "job")]
     assert pins.pins(folder) == [Pin(view_id, 2)]
-    services.queue.cancel(other.id)
+    change_job(services.queue, "cancel", other.id)
     lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
 
 
@@ -170,10 +170,10 @@ def test_what_a_lost_refresh_pinned_is_given_up_but_not_what_the_view_holds(lake
     )
     for version in (1, 3):
         pins.pin(folder, view_id, version)
-    services.queue.cancel(submit(lake, "refresh", "v").id)
+    change_job(services.queue, "cancel", submit(lake, "refresh", "v").id)
     running = submit(lake, "refresh", "v")
     PinSweep(services.database, services.storage_root).tick()
     assert len(pins.pins(folder)) == 2
-    services.queue.cancel(running.id)
+    change_job(services.queue, "cancel", running.id)
     PinSweep(services.database, services.storage_root).tick()
     assert pins.pins(folder) == [Pin(view_id, 1)]

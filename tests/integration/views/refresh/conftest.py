@@ -11,7 +11,7 @@ from pennon.core.settings import load_settings
 from pennon.namespace.namespace import PennonNamespace
 from pennon.pipeline.cluster.session import Sessions
 from tests.integration.backfill.calls import CallLog
-from tests.integration.views.refresh.lab import Lab, open_lab
+from tests.integration.views.refresh.refresh_harness import RefreshHarness, open_lab
 from tests.support.spark import QUICK_DRIVER
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def local_sessions() -> Iterator[Sessions]:
 
 
 @pytest.fixture(scope="module")
-def lab(local_sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def harness(local_sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RefreshHarness]:
     """A lab for the tests of a module, each of which has tables of its own."""
     folder = tmp_path_factory.mktemp("lab")
     namespace = PennonNamespace(directory=str(folder), job_lease_seconds=1)

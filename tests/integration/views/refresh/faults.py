@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from pennon.catalog import views
+from pennon.catalog.jobs import Job
 from pennon.commits import authority
 from pennon.commits.authority import CommitAuthority
-from pennon.jobs.queue import LeaseLostError
+from pennon.core.job_model import JobKind, JobState
+from pennon.jobs.errors import LeaseLostError
 from pennon.pipeline.refresh import job
 from pennon.pipeline.refresh.commits import ViewCommitter
 from pennon.pipeline.refresh.computation import Computation
-from pennon.pipeline.refresh.fragments import remove_strays
+from pennon.pipeline.refresh.fragments import remove_orphan_files
 from pennon.views import pins
-from tests.integration.views.refresh.lab import Lab
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 Step = tuple[Any, str, str]
 
@@ -43,11 +45,12 @@ STEPS: dict[str, Step] = {
 
 
 @contextmanager
-def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
+def death_at(harness: RefreshHarness, name: str) -> Iterator[Callable[[], bool]]:
     """Let the worker die at a step inside the block; the block is told whether it did."""
     dead = False
     holder, attribute, when = STEPS[name]
     plain = getattr(holder, attribute)
+    lost = Job(name, JobKind.REFRESH, "", "", "", (), JobState.RUNNING, 0, {}, "", {}, 0)
 
     def deadly(*args: Any, **kwargs: Any) -> Any:
         nonlocal dead
@@ -61,7 +64,7 @@ def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
     def only_alive(call: Callable[..., Any]) -> Callable[..., Any]:
         def alive(*args: Any, **kwargs: Any) -> Any:
             if dead and threading.current_thread().name.startswith("pennon-lease"):
-                raise LeaseLostError(name)  # a dead worker's heart only stops
+                raise LeaseLostError(lost)  # the heartbeats of a dead worker just stop
             if dead:
                 raise Killed(name)
             return call(*args, **kwargs)
@@ -70,6 +73,6 @@ def death_at(lab: Lab, name: str) -> Iterator[Callable[[], bool]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holder, attribute, deadly)
-        patch.setattr(lab.services.database, "write", only_alive(lab.services.database.write))
-        patch.setattr(job, "remove_strays", only_alive(remove_strays))
+        patch.setattr(harness.services.database, "write", only_alive(harness.services.database.write))
+        patch.setattr(job, "remove_orphan_files", only_alive(remove_orphan_files))
         yield lambda: dead

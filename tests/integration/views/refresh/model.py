@@ -15,7 +15,7 @@ from lance_namespace.errors import TableVersionNotFoundError
 
 import pennon
 from tests.integration.views.refresh.faults import Killed, death_at
-from tests.integration.views.refresh.lab import Lab
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 Rows = list[dict[str, Any]]
 
@@ -60,24 +60,24 @@ class World:
     #: Views over views.
     ABOVE: ClassVar = {"over": "query", "sizes": "chunks"}
 
-    def __init__(self, lab: Lab, name: str) -> None:
-        self.lab = lab
+    def __init__(self, harness: RefreshHarness, name: str) -> None:
+        self.harness = harness
         self.name = name
         self.next_id = 20
         self.deaths = 0
-        lab.create(name, batch(0, 20, 0))
-        lab.view(
+        harness.create(name, batch(0, 20, 0))
+        harness.view(
             self.view("query"),
             {"source": name, "columns": {"id": "id", "b": "a * 2", "k": "k"}, "where": "a % 3 != 0"},
         )
-        lab.view(
+        harness.view(
             self.view("over"),
             {"source": self.view("query"), "columns": {"id": "id", "c": "b + 1"}, "where": "b > 10"},
         )
-        lab.view(self.view("chunks"), {"source": name, "columns": ["id"], "where": "a > 2"}, pieces)
-        lab.view(self.view("sizes"), {"source": self.view("chunks")}, sizes)
-        lab.view(self.view("totals"), {"source": name, "columns": ["k", "a"]}, totals)
-        lab.view(self.view("spark"), f"SELECT id, a * 2 AS b, k FROM {name} WHERE a % 3 <> 0")
+        harness.view(self.view("chunks"), {"source": name, "columns": ["id"], "where": "a > 2"}, pieces)
+        harness.view(self.view("sizes"), {"source": self.view("chunks")}, sizes)
+        harness.view(self.view("totals"), {"source": name, "columns": ["k", "a"]}, totals)
+        harness.view(self.view("spark"), f"SELECT id, a * 2 AS b, k FROM {name} WHERE a % 3 <> 0")
 
     def view(self, kind: str) -> str:
         return f"{self.name}_{kind}"
@@ -109,7 +109,7 @@ class World:
 
     def _append(self, number: int) -> None:
         count = 1 + number % 7
-        self.lab.append(self.name, self._fitting(batch(self.next_id, count, number)))
+        self.harness.append(self.name, self._fitting(batch(self.next_id, count, number)))
         self.next_id += count
 
     def _update(self, number: int) -> None:
@@ -128,10 +128,10 @@ class World:
             changed = rows.set_column(1, "a", pc.add(rows["a"], 1 + number % 5)).slice(number % len(rows))
             metadata, fields = fragment.update_columns(changed, left_on="id", right_on="id")
             operation = lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields * named)
-            self.lab.commit(self.name, lambda _: operation)
+            self.harness.commit(self.name, lambda _: operation)
 
-        if self.lab.dataset(self.name).count_rows():
-            work(self.lab.dataset(self.name))
+        if self.harness.dataset(self.name).count_rows():
+            work(self.harness.dataset(self.name))
 
     def _update_unnamed_columns(self, number: int) -> None:
         """Do the same without a word which columns it was."""
@@ -156,18 +156,18 @@ class World:
         self._change(lambda dataset: dataset.optimize.compact_files())
 
     def _compact_view(self, _number: int) -> None:
-        self.lab.change(self.view("query"), lambda dataset: dataset.optimize.compact_files())
+        self.harness.change(self.view("query"), lambda dataset: dataset.optimize.compact_files())
 
     def _restore(self, number: int) -> None:
-        newest = self.lab.version(self.name)
+        newest = self.harness.version(self.name)
         version = max(newest - 1 - number % 4, 1)
         with suppress(TableVersionNotFoundError):  # it may have been cleaned up
-            if "spare" in self.lab.dataset(self.name, version).schema.names:
+            if "spare" in self.harness.dataset(self.name, version).schema.names:
                 return  # the views' column was being made anew
-            self.lab.namespace.restore_table(RestoreTableRequest(id=[self.name], version=version))
+            self.harness.namespace.restore_table(RestoreTableRequest(id=[self.name], version=version))
 
     def _overwrite(self, number: int) -> None:
-        self.lab.overwrite(self.name, batch(self.next_id, 12, number))
+        self.harness.overwrite(self.name, batch(self.next_id, 12, number))
         self.next_id += 12
 
     def _add_column(self, number: int) -> None:
@@ -204,10 +204,10 @@ class World:
         )
 
     def _change(self, work: Any) -> None:
-        self.lab.change(self.name, work)
+        self.harness.change(self.name, work)
 
     def _names(self) -> list[str]:
-        names: list[str] = self.lab.dataset(self.name).schema.names
+        names: list[str] = self.harness.dataset(self.name).schema.names
         return names
 
     def _fitting(self, rows: pa.Table) -> pa.Table:
@@ -220,29 +220,29 @@ class World:
 
     def refresh(self, kind: str, fault: str | None = None) -> dict[str, Any]:
         """Refresh a view, by a worker that may die on the way and others that take over, and check it."""
-        lab, view = self.lab, self.view(kind)
-        job = lab.submit(view)
+        harness, view = self.harness, self.view(kind)
+        job = harness.submit(view)
         if fault is not None:
-            with death_at(lab, fault) as died, suppress(Killed):
-                lab.carry_out(job)
+            with death_at(harness, fault) as died, suppress(Killed):
+                harness.run_job(job)
             self.deaths += died()
-        result = lab.wait(job).result
+        result = harness.wait(job).result
         self.check(kind, result)
         return result
 
     def check(self, kind: str, result: dict[str, Any]) -> None:
         source = self.view(self.ABOVE[kind]) if kind in self.ABOVE else self.name
         version = result["source_version"]
-        marked = self.lab.catalogued(self.view(kind)).watermark
+        marked = self.harness.catalogued(self.view(kind)).watermark
         assert marked is not None
-        assert dict(marked.versions) == {self.lab.table(source).id: version}
-        rows = self.lab.rows(source, version=version)
-        assert self.lab.rows(self.view(kind)) == sorted(EXPECTED[kind](rows), key=repr)
+        assert dict(marked.versions) == {self.harness.table(source).id: version}
+        rows = self.harness.rows(source, version=version)
+        assert self.harness.rows(self.view(kind)) == sorted(EXPECTED[kind](rows), key=repr)
 
     def check_files(self) -> None:
         """Check that nothing is left behind that no version names."""
         for kind in self.KINDS:
-            assert self.lab.data_files(self.view(kind)) <= self.lab.named_files(self.view(kind))
+            assert self.harness.data_files(self.view(kind)) <= self.harness.named_files(self.view(kind))
 
 
 def _query(rows: Rows) -> Rows:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import pennon
 from tests.integration.backfill.calls import CallLog, note
-from tests.integration.views.refresh.lab import Lab
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 
 class Chunk(NamedTuple):
@@ -28,20 +28,20 @@ def texts(start: int, stop: int) -> pa.Table:
     )
 
 
-def expected(lab: Lab, source: str, version: int) -> list[tuple[str, int, str]]:
+def expected(harness: RefreshHarness, source: str, version: int) -> list[tuple[str, int, str]]:
     return sorted(
         (row["title"], number, word)
-        for row in lab.rows(source, version=version)
+        for row in harness.rows(source, version=version)
         for number, word in enumerate(row["text"].split())
     )
 
 
-def shown(lab: Lab, view: str) -> list[tuple[str, int, str]]:
-    rows = lab.rows(view, "title", "__child_index", "text")
+def shown(harness: RefreshHarness, view: str) -> list[tuple[str, int, str]]:
+    rows = harness.rows(view, "title", "__child_index", "text")
     return sorted((row["title"], row["__child_index"], row["text"]) for row in rows)
 
 
-def test_chunks_follow_their_parents(lab: Lab, log: CallLog) -> None:
+def test_chunks_follow_their_parents(harness: RefreshHarness, log: CallLog) -> None:
     path = log.path
 
     @pennon.chunker
@@ -50,27 +50,27 @@ def test_chunks_follow_their_parents(lab: Lab, log: CallLog) -> None:
         for at, word in enumerate(text.split()):
             yield Chunk(word, at)
 
-    lab.create("parents", texts(0, 20))
-    lab.view("chunks", {"source": "parents", "columns": ["title"]}, words)
-    first = lab.refresh("chunks").result
+    harness.create("parents", texts(0, 20))
+    harness.view("chunks", {"source": "parents", "columns": ["title"]}, words)
+    first = harness.refresh("chunks").result
     assert (first["mode"], first["rows_written"]) == ("rebuild", 30)
     assert log.new() == list(range(20))
-    assert shown(lab, "chunks") == expected(lab, "parents", first["source_version"])
+    assert shown(harness, "chunks") == expected(harness, "parents", first["source_version"])
 
-    lab.append("parents", texts(20, 24))
-    lab.change("parents", lambda dataset: dataset.update({"text": "'just these three'"}, where="id in (0, 3)"))
-    lab.change("parents", lambda dataset: dataset.update({"text": "''"}, where="id = 7"))
-    lab.change("parents", lambda dataset: dataset.delete("id in (1, 2)"))
-    done = lab.refresh("chunks").result
+    harness.append("parents", texts(20, 24))
+    harness.change("parents", lambda dataset: dataset.update({"text": "'just these three'"}, where="id in (0, 3)"))
+    harness.change("parents", lambda dataset: dataset.update({"text": "''"}, where="id = 7"))
+    harness.change("parents", lambda dataset: dataset.delete("id in (1, 2)"))
+    done = harness.refresh("chunks").result
     assert log.new() == [0, 3, 7, 20, 21, 22, 23]
-    assert shown(lab, "chunks") == expected(lab, "parents", done["source_version"])
+    assert shown(harness, "chunks") == expected(harness, "parents", done["source_version"])
     assert (done["rows_added"], done["rows_updated"], done["rows_removed"]) == (9, 3, 6)
 
-    assert lab.refresh("chunks").result["mode"] == "no_op"
+    assert harness.refresh("chunks").result["mode"] == "no_op"
     assert log.new() == []  # also not for those without children
 
 
-def test_lists_classes_and_batches_make_the_same_chunks(lab: Lab) -> None:
+def test_lists_classes_and_batches_make_the_same_chunks(harness: RefreshHarness) -> None:
     @pennon.chunker(output_schema=pa.schema({"text": pa.string(), "start": pa.int64()}))
     def listed(text: str) -> list[dict[str, object]]:
         return [{"text": word, "start": at} for at, word in enumerate(text.split())]
@@ -100,33 +100,33 @@ def test_lists_classes_and_batches_make_the_same_chunks(lab: Lab) -> None:
             }
         )
 
-    lab.create("same", texts(0, 40))
+    harness.create("same", texts(0, 40))
     for name, function in {"listed": listed, "split": Splitter, "nested": nested, "flat": flat}.items():
-        lab.view(f"same_{name}", {"source": "same", "columns": ["title"]}, function)
+        harness.view(f"same_{name}", {"source": "same", "columns": ["title"]}, function)
         sizes = {"source_task_size": 7, "max_rows_per_fragment": 10, "intra_applier_concurrency": 3}
-        done = lab.refresh(f"same_{name}", **sizes).result
-        assert shown(lab, f"same_{name}") == expected(lab, "same", done["source_version"])
-        assert all(fragment.physical_rows <= 10 for fragment in lab.dataset(f"same_{name}").get_fragments())
+        done = harness.refresh(f"same_{name}", **sizes).result
+        assert shown(harness, f"same_{name}") == expected(harness, "same", done["source_version"])
+        assert all(fragment.physical_rows <= 10 for fragment in harness.dataset(f"same_{name}").get_fragments())
 
 
-def test_limit_cuts_the_rows_and_is_forgotten_without_it(lab: Lab) -> None:
+def test_limit_cuts_the_rows_and_is_forgotten_without_it(harness: RefreshHarness) -> None:
     @pennon.chunker
     def letters(text: str) -> Iterator[str]:
         yield from text
 
-    lab.create("limited", texts(0, 20))
-    lab.view("letters_view", {"source": "limited", "columns": ["id"]}, letters)
-    everything = lab.refresh("letters_view").result["rows_written"]
-    cut = lab.refresh("letters_view", output_limit=17).result
+    harness.create("limited", texts(0, 20))
+    harness.view("letters_view", {"source": "limited", "columns": ["id"]}, letters)
+    everything = harness.refresh("letters_view").result["rows_written"]
+    cut = harness.refresh("letters_view", output_limit=17).result
     assert (cut["mode"], cut["rows_written"]) == ("rebuild", 17)
-    assert lab.dataset("letters_view").count_rows() == 17
-    assert lab.refresh("letters_view", output_limit=17).result["mode"] == "no_op"
-    whole = lab.refresh("letters_view").result
+    assert harness.dataset("letters_view").count_rows() == 17
+    assert harness.refresh("letters_view", output_limit=17).result["mode"] == "no_op"
+    whole = harness.refresh("letters_view").result
     assert (whole["mode"], whole["rows_written"]) == ("rebuild", everything)
-    assert lab.data_files("letters_view") == lab.named_files("letters_view")
+    assert harness.data_files("letters_view") == harness.named_files("letters_view")
 
 
-def test_failure_leaves_the_content_and_marks_the_view(lab: Lab) -> None:
+def test_failure_leaves_the_content_and_marks_the_view(harness: RefreshHarness) -> None:
     @pennon.chunker
     def picky(text: str) -> Iterator[str]:
         for word in text.split():
@@ -134,36 +134,36 @@ def test_failure_leaves_the_content_and_marks_the_view(lab: Lab) -> None:
                 raise ValueError("a bad word")
             yield word
 
-    lab.create("risky", texts(0, 10))
-    lab.view("picky_view", {"source": "risky", "columns": ["title"]}, picky)
-    good = lab.refresh("picky_view").result
-    before = lab.rows("picky_view")
-    lab.change("risky", lambda dataset: dataset.update({"text": "'one bad'"}, where="id = 5"))
-    failed = lab.refresh("picky_view")
+    harness.create("risky", texts(0, 10))
+    harness.view("picky_view", {"source": "risky", "columns": ["title"]}, picky)
+    good = harness.refresh("picky_view").result
+    before = harness.rows("picky_view")
+    harness.change("risky", lambda dataset: dataset.update({"text": "'one bad'"}, where="id = 5"))
+    failed = harness.refresh("picky_view")
     assert failed.failure["type"] == "ValueError"
     assert "row with id 5" in failed.failure["message"]
-    assert lab.rows("picky_view") == before
-    assert lab.version("picky_view") == good["version"]
-    view = lab.catalogued("picky_view")
+    assert harness.rows("picky_view") == before
+    assert harness.version("picky_view") == good["version"]
+    view = harness.catalogued("picky_view")
     assert (view.failed_job, "a bad word" in (view.stale_reason or "")) == (failed.job.id, True)
-    assert lab.data_files("picky_view") == lab.named_files("picky_view")
+    assert harness.data_files("picky_view") == harness.named_files("picky_view")
 
-    lab.change("risky", lambda dataset: dataset.update({"text": "'one good'"}, where="id = 5"))
-    done = lab.refresh("picky_view").result
+    harness.change("risky", lambda dataset: dataset.update({"text": "'one good'"}, where="id = 5"))
+    done = harness.refresh("picky_view").result
     assert done["mode"] == "incremental"
-    assert lab.catalogued("picky_view").stale_reason is None
+    assert harness.catalogued("picky_view").stale_reason is None
 
 
-def test_skipped_parents_have_no_children_and_are_counted(lab: Lab) -> None:
+def test_skipped_parents_have_no_children_and_are_counted(harness: RefreshHarness) -> None:
     @pennon.chunker(error_policy=pennon.ErrorPolicy.skip())
     def picky(text: str) -> Iterator[str]:
         if "w5" in text:
             raise ValueError("not this one")
         yield from text.split()
 
-    lab.create("skipping", texts(0, 8))
-    lab.view("skipping_view", {"source": "skipping", "columns": ["id"]}, picky)
-    done = lab.refresh("skipping_view").result
+    harness.create("skipping", texts(0, 8))
+    harness.view("skipping_view", {"source": "skipping", "columns": ["id"]}, picky)
+    done = harness.refresh("skipping_view").result
     assert done["rows_failed"] == 1
-    assert 5 not in {row["id"] for row in lab.rows("skipping_view")}
-    assert {1, 2, 3, 6, 7} == {row["id"] for row in lab.rows("skipping_view")}
+    assert 5 not in {row["id"] for row in harness.rows("skipping_view")}
+    assert {1, 2, 3, 6, 7} == {row["id"] for row in harness.rows("skipping_view")}

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.views.refresh.faults import STEPS
-from tests.integration.views.refresh.lab import Lab
 from tests.integration.views.refresh.model import World
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 _names = itertools.count()
 #: Examples take seconds: one that fails is told as it is.
@@ -28,8 +28,8 @@ ROUNDS = st.lists(
 )
 
 
-def play(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
-    world = World(lab, f"world{next(_names)}")
+def play(harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
+    world = World(harness, f"world{next(_names)}")
     world.refresh("query")
     for events, kind in rounds:
         for what, number in events:
@@ -42,22 +42,24 @@ def play(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
 
 @settings(max_examples=12, **QUIETLY)
 @given(rounds=ROUNDS)
-def test_views_equal_what_computing_them_anew_gives(lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
-    play(lab, rounds)
+def test_views_equal_what_computing_them_anew_gives(
+    harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]
+) -> None:
+    play(harness, rounds)
 
 
 @pytest.mark.long
 @settings(max_examples=100, **QUIETLY)
 @given(rounds=ROUNDS)
 def test_views_equal_what_computing_them_anew_gives_for_long(
-    lab: Lab, rounds: list[tuple[list[tuple[str, int]], str]]
+    harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]
 ) -> None:
-    play(lab, rounds)
+    play(harness, rounds)
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_death_at_any_step_loses_nothing_and_repeats_nothing(lab: Lab, step: str) -> None:
-    world = World(lab, f"world{next(_names)}")
+def test_death_at_any_step_loses_nothing_and_repeats_nothing(harness: RefreshHarness, step: str) -> None:
+    world = World(harness, f"world{next(_names)}")
     for kind in ("query", "chunks", "totals"):
         world.refresh(kind)
     world.happen("append", 5)
@@ -73,8 +75,10 @@ def test_death_at_any_step_loses_nothing_and_repeats_nothing(lab: Lab, step: str
 @pytest.mark.parametrize(
     "events", [("update_columns",), ("update_unnamed_columns", "compact"), ("compact", "update_columns", "compact")]
 )
-def test_columns_written_in_place_are_followed_by_views_of_every_kind(lab: Lab, events: tuple[str, ...]) -> None:
-    world = World(lab, f"world{next(_names)}")
+def test_columns_written_in_place_are_followed_by_views_of_every_kind(
+    harness: RefreshHarness, events: tuple[str, ...]
+) -> None:
+    world = World(harness, f"world{next(_names)}")
     world.happen("append", 6)
     for kind in World.KINDS:
         world.refresh(kind)

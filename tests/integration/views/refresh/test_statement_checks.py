@@ -14,10 +14,10 @@ from lance_namespace.errors import InvalidInputError
 from pennon.catalog import views
 from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.plan_check import check_statement, restrict
-from pennon.views.compilation import merged_sources
+from pennon.views.compilation import columns_by_table
 from pennon.views.sql.functions import ALLOWED, FORBIDDEN
-from pennon.views.sql.spark_lexer import normalise
-from tests.integration.views.refresh.lab import Lab
+from pennon.views.sql.spark_lexer import normalize_sql
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 from tests.support.view_sql import CONTINUED_COMMENT, INNER_HINT, QUERIES, REFUSED, SOURCES, register_sources
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def means_the_same(spark: Any, one: str, other: str) -> bool:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_normalised_text_means_what_was_written_and_its_plan_is_allowed(spark: Any, query: str) -> None:
-    normal = normalise(query)
-    assert normalise(normal.text) == normal
+    normal = normalize_sql(query)
+    assert normalize_sql(normal.text) == normal
     check_statement(spark, normal, SOURCES)
     assert means_the_same(spark, query, normal.text)
 
@@ -64,7 +64,7 @@ def test_plan_that_does_more_than_read_the_sources_is_refused_before_it_runs(
     (tmp_path / "secret").write_text("x")
     before = {row.name for row in spark.catalog.listTables()}
     with pytest.raises((InvalidInputError, AnalysisException)) as refused:
-        check_statement(spark, normalise(statement.format(folder=tmp_path)), SOURCES)
+        check_statement(spark, normalize_sql(statement.format(folder=tmp_path)), SOURCES)
     told = str(refused.value)
     assert "Spark would run" in told or "too large" in told or "TABLE_OR_VIEW_NOT_FOUND" in told
     assert not (tmp_path / "out").exists()
@@ -86,14 +86,16 @@ def test_every_function_of_spark_was_looked_at(spark: Any) -> None:
         (2, "SELECT s FROM source_1 JOIN other USING (a)"),
     ],
 )
-def test_statement_that_an_older_version_kept_is_checked_before_it_runs(lab: Lab, number: int, sql: str) -> None:
-    lab.create(f"t{number}", pa.table({"a": pa.array([1], pa.int64()), "s": ["x"]}))
-    lab.view(f"kept{number}", f"SELECT DISTINCT s FROM t{number}")
-    definition = replace(lab.definition(f"kept{number}"), sql=sql)
-    view_id = lab.table(f"kept{number}").id
-    lab.services.database.write(
-        lambda connection: views.redefine(connection, view_id, definition.to_json(), merged_sources(definition), None)
+def test_statement_that_an_older_version_kept_is_checked_before_it_runs(
+    harness: RefreshHarness, number: int, sql: str
+) -> None:
+    harness.create(f"t{number}", pa.table({"a": pa.array([1], pa.int64()), "s": ["x"]}))
+    harness.view(f"kept{number}", f"SELECT DISTINCT s FROM t{number}")
+    definition = replace(harness.definition(f"kept{number}"), sql=sql)
+    view_id = harness.table(f"kept{number}").id
+    harness.services.database.write(
+        lambda connection: views.redefine(connection, view_id, definition.to_json(), columns_by_table(definition), None)
     )
-    failure = lab.refresh(f"kept{number}").failure
+    failure = harness.refresh(f"kept{number}").failure
     assert re.search("may only read|may not call reflect|TABLE_OR_VIEW_NOT_FOUND", failure["message"])
-    assert lab.dataset(f"kept{number}").count_rows() == 0
+    assert harness.dataset(f"kept{number}").count_rows() == 0

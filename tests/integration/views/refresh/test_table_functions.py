@@ -13,7 +13,7 @@ import pytest
 
 import pennon
 from pennon.namespace.models.columns import ColumnErrorsRequest
-from tests.integration.views.refresh.lab import Lab
+from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 TOTALS = pa.schema({"shop": pa.string(), "total": pa.int64()})
 
@@ -24,14 +24,14 @@ def sales(start: int, stop: int, shops: int = 5) -> pa.Table:
     )
 
 
-def expected(lab: Lab, source: str) -> list[dict[str, object]]:
+def expected(harness: RefreshHarness, source: str) -> list[dict[str, object]]:
     totals: dict[str, int] = {}
-    for row in lab.rows(source):
+    for row in harness.rows(source):
         totals[row["shop"]] = totals.get(row["shop"], 0) + row["amount"]
     return sorted(({"shop": shop, "total": total} for shop, total in totals.items()), key=repr)
 
 
-def test_whole_source_is_streamed_once_and_not_again_without_changes(lab: Lab, tmp_path: Path) -> None:
+def test_whole_source_is_streamed_once_and_not_again_without_changes(harness: RefreshHarness, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     calls.touch()
     path = str(calls)
@@ -46,20 +46,20 @@ def test_whole_source_is_streamed_once_and_not_again_without_changes(lab: Lab, t
                 found[row["shop"]] = found.get(row["shop"], 0) + row["amount"]
         yield {"shop": list(found), "total": list(found.values())}
 
-    lab.create("sales", sales(0, 100))
-    lab.view("totals", {"source": "sales"}, totals)
-    assert lab.refresh("totals").result["mode"] == "rebuild"
-    assert lab.rows("totals") == expected(lab, "sales")
-    assert lab.refresh("totals").result["mode"] == "no_op"
+    harness.create("sales", sales(0, 100))
+    harness.view("totals", {"source": "sales"}, totals)
+    assert harness.refresh("totals").result["mode"] == "rebuild"
+    assert harness.rows("totals") == expected(harness, "sales")
+    assert harness.refresh("totals").result["mode"] == "no_op"
     assert calls.read_text().count("called") == 1
-    lab.append("sales", sales(100, 120))
-    done = lab.refresh("totals").result
+    harness.append("sales", sales(100, 120))
+    done = harness.refresh("totals").result
     assert (done["mode"], done["rows_removed"], done["rows_added"]) == ("rebuild", 5, 5)
     assert "table function" in done["reason"]
-    assert lab.rows("totals") == expected(lab, "sales")
+    assert harness.rows("totals") == expected(harness, "sales")
 
 
-def test_each_value_of_a_column_is_a_call_of_its_own(lab: Lab) -> None:
+def test_each_value_of_a_column_is_a_call_of_its_own(harness: RefreshHarness) -> None:
     @pennon.udtf(output_schema=TOTALS, partition_by="shop")
     class Total:
         def setup(self) -> None:
@@ -69,12 +69,12 @@ def test_each_value_of_a_column_is_a_call_of_its_own(lab: Lab) -> None:
             assert len(set(rows.column("shop").to_pylist())) == 1
             return pa.table({"shop": [rows.column("shop")[0]], "total": [pc.sum(rows.column("amount")).as_py()]})
 
-    lab.create(
+    harness.create(
         "parted", pa.concat_tables([sales(0, 50), pa.table({"shop": [None], "amount": [7]}, sales(0, 1).schema)])
     )
-    lab.view("parted_totals", {"source": "parted"}, Total)
-    lab.refresh("parted_totals")
-    assert lab.rows("parted_totals") == expected(lab, "parted")
+    harness.view("parted_totals", {"source": "parted"}, Total)
+    harness.refresh("parted_totals")
+    assert harness.rows("parted_totals") == expected(harness, "parted")
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,19 @@ def test_each_value_of_a_column_is_a_call_of_its_own(lab: Lab) -> None:
         (pa.array(["a", None, "b", "a"]).dictionary_encode(), {"'a'": 2, "'b'": 1, "None": 1}),
     ],
 )
-def test_values_are_told_apart_as_sql_does(lab: Lab, values: pa.Array, wanted: dict[str, int]) -> None:
+def test_values_are_told_apart_as_sql_does(harness: RefreshHarness, values: pa.Array, wanted: dict[str, int]) -> None:
     @pennon.udtf(output_schema=pa.schema({"value": pa.string(), "rows": pa.int64()}), partition_by="value")
     def counted(rows: pa.Table) -> dict[str, list[object]]:
         return {"value": [repr(rows.column("value")[0].as_py()).removeprefix("-")], "rows": [len(rows)]}
 
     name = f"apart_{len(values)}"
-    lab.create(name, pa.table({"value": values}))
-    lab.view(f"{name}_counted", {"source": name}, counted)
-    lab.refresh(f"{name}_counted")
-    assert {row["value"]: row["rows"] for row in lab.rows(f"{name}_counted")} == wanted
+    harness.create(name, pa.table({"value": values}))
+    harness.view(f"{name}_counted", {"source": name}, counted)
+    harness.refresh(f"{name}_counted")
+    assert {row["value"]: row["rows"] for row in harness.rows(f"{name}_counted")} == wanted
 
 
-def test_partitions_that_fail_are_left_out_or_tried_again(lab: Lab, tmp_path: Path) -> None:
+def test_partitions_that_fail_are_left_out_or_tried_again(harness: RefreshHarness, tmp_path: Path) -> None:
     marker = str(tmp_path / "tried")
 
     @pennon.udtf(output_schema=TOTALS, partition_by="shop")
@@ -112,20 +112,20 @@ def test_partitions_that_fail_are_left_out_or_tried_again(lab: Lab, tmp_path: Pa
                 pathlib.Path(marker).touch()
                 raise ConnectionError("not yet")
 
-    lab.create("fragile", sales(0, 50))
+    harness.create("fragile", sales(0, 50))
     policy = {"on_error": "skip", "attempts": 2, "backoff": 0}
-    lab.view("fragile_totals", {"source": "fragile"}, fragile, error_handling=policy)
-    done = lab.refresh("fragile_totals").result
-    assert lab.rows("fragile_totals") == [row for row in expected(lab, "fragile") if row["shop"] != "s3"]
+    harness.view("fragile_totals", {"source": "fragile"}, fragile, error_handling=policy)
+    done = harness.refresh("fragile_totals").result
+    assert harness.rows("fragile_totals") == [row for row in expected(harness, "fragile") if row["shop"] != "s3"]
     assert done["rows_failed"] == 10
-    lab.view("failing_totals", {"source": "fragile"}, fragile)
-    failed = lab.refresh("failing_totals")
+    harness.view("failing_totals", {"source": "fragile"}, fragile)
+    failed = harness.refresh("failing_totals")
     assert failed.failure["type"] == "RuntimeError"
     assert "shop = 's3'" in failed.failure["message"]
-    assert lab.data_files("failing_totals") == set()
+    assert harness.data_files("failing_totals") == set()
 
 
-def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
+def test_calls_that_take_too_long_fail_in_their_partition(harness: RefreshHarness) -> None:
     @pennon.udtf(output_schema=TOTALS, partition_by="shop", timeout=1.5, error_policy=pennon.ErrorPolicy.skip())
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, list[object]]]:
         import time
@@ -135,10 +135,10 @@ def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
                 time.sleep(60)
             yield {"shop": [batch.column("shop")[0].as_py()], "total": [pc.sum(batch.column("amount")).as_py()]}
 
-    lab.create("slow", sales(0, 20))
-    lab.view("slow_totals", {"source": "slow"}, slow)
-    assert lab.refresh("slow_totals").result["rows_failed"] == 4
-    assert lab.rows("slow_totals") == [row for row in expected(lab, "slow") if row["shop"] != "s2"]
+    harness.create("slow", sales(0, 20))
+    harness.view("slow_totals", {"source": "slow"}, slow)
+    assert harness.refresh("slow_totals").result["rows_failed"] == 4
+    assert harness.rows("slow_totals") == [row for row in expected(harness, "slow") if row["shop"] != "s2"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,9 @@ def test_calls_that_take_too_long_fail_in_their_partition(lab: Lab) -> None:
         (4, {"shop": [None], "total": [1]}, "nulls for 'shop'"),
     ],
 )
-def test_every_batch_has_to_be_as_declared(lab: Lab, number: int, wrong: dict[str, list[Any]], told: str) -> None:
+def test_every_batch_has_to_be_as_declared(
+    harness: RefreshHarness, number: int, wrong: dict[str, list[Any]], told: str
+) -> None:
     schema = pa.schema([pa.field("shop", pa.string(), nullable=False), ("total", pa.int64())])
 
     @pennon.udtf(output_schema=schema)
@@ -159,13 +161,13 @@ def test_every_batch_has_to_be_as_declared(lab: Lab, number: int, wrong: dict[st
         yield {"shop": ["b"], "total": [None]}
         yield wrong
 
-    lab.create(f"misfit{number}", sales(0, 5))
-    lab.view(f"misfit{number}_totals", {"source": f"misfit{number}"}, third_is_wrong, schema)
-    assert told in lab.refresh(f"misfit{number}_totals").failure["message"]
-    assert (lab.version(f"misfit{number}_totals"), lab.data_files(f"misfit{number}_totals")) == (1, set())
+    harness.create(f"misfit{number}", sales(0, 5))
+    harness.view(f"misfit{number}_totals", {"source": f"misfit{number}"}, third_is_wrong, schema)
+    assert told in harness.refresh(f"misfit{number}_totals").failure["message"]
+    assert (harness.version(f"misfit{number}_totals"), harness.data_files(f"misfit{number}_totals")) == (1, set())
 
 
-def test_of_many_small_partitions_each_is_a_call_and_all_that_fail_are_counted(lab: Lab) -> None:
+def test_of_many_small_partitions_each_is_a_call_and_all_that_fail_are_counted(harness: RefreshHarness) -> None:
     @pennon.udtf(output_schema=TOTALS, partition_by="shop", error_policy=pennon.ErrorPolicy.skip())
     def picky(rows: pa.Table) -> dict[str, list[object]]:
         shop, amounts = rows.column("shop").unique().to_pylist(), rows.column("amount").to_pylist()
@@ -174,12 +176,14 @@ def test_of_many_small_partitions_each_is_a_call_and_all_that_fail_are_counted(l
         return {"shop": shop, "total": [sum(amounts)]}
 
     # Five rows of each of 2500 shops, and one that has more rows than are read at once.
-    lab.create("crowd", pa.concat_tables([sales(0, 12_500, 2500), sales(20_000, 23_000, 1)]))
-    lab.view("crowd_totals", {"source": "crowd"}, picky)
-    done = lab.refresh("crowd_totals").result
-    assert lab.rows("crowd_totals") == [row for row in expected(lab, "crowd") if int(str(row["shop"])[1:]) % 2 == 0]
+    harness.create("crowd", pa.concat_tables([sales(0, 12_500, 2500), sales(20_000, 23_000, 1)]))
+    harness.view("crowd_totals", {"source": "crowd"}, picky)
+    done = harness.refresh("crowd_totals").result
+    assert harness.rows("crowd_totals") == [
+        row for row in expected(harness, "crowd") if int(str(row["shop"])[1:]) % 2 == 0
+    ]
     assert (done["rows_written"], done["rows_failed"]) == (1250, 6250)
-    listed = lab.namespace.list_column_errors(ColumnErrorsRequest(id=["crowd_totals"], limit=5000)).records
+    listed = harness.namespace.list_column_errors(ColumnErrorsRequest(id=["crowd_totals"], limit=5000)).records
     assert 0 < len(listed) <= 2000  # of two tasks
 
 
@@ -188,7 +192,7 @@ def _index(dataset: Any) -> None:
     dataset.create_index("vector", "IVF_FLAT", num_partitions=4, ivf_centroids=corners)
 
 
-def test_each_partition_of_a_vector_index_is_a_call_of_its_own(lab: Lab) -> None:
+def test_each_partition_of_a_vector_index_is_a_call_of_its_own(harness: RefreshHarness) -> None:
     @pennon.udtf(
         output_schema=pa.schema({"rows": pa.int64(), "ids": pa.list_(pa.int64())}),
         input_columns=["id"],
@@ -207,18 +211,18 @@ def test_each_partition_of_a_vector_index_is_a_call_of_its_own(lab: Lab) -> None
         return pa.table({"id": pa.array(range(start, stop)), "vector": array})
 
     def corner_sets() -> list[list[int]]:
-        ids = [row["id"] for row in lab.rows("vectors", "id")]
+        ids = [row["id"] for row in harness.rows("vectors", "id")]
         return sorted(sorted(i for i in ids if i % 4 == corner) for corner in range(4))
 
-    lab.create("vectors", vectors(0, 400))
-    lab.change("vectors", _index)
-    lab.view("clusters", {"source": "vectors"}, members)
-    lab.refresh("clusters")
-    assert sorted(sorted(row["ids"]) for row in lab.rows("clusters")) == corner_sets()
-    lab.append("vectors", vectors(400, 440))
-    lab.change("vectors", lambda dataset: dataset.delete("id < 10"))
-    lab.refresh("clusters")
-    assert sorted(sorted(row["ids"]) for row in lab.rows("clusters")) == corner_sets()
-    lab.change("vectors", lambda dataset: dataset.drop_index("vector_idx"))
-    lab.append("vectors", vectors(440, 450))
-    assert "'vector' has no IVF index" in lab.refresh("clusters").failure["message"]
+    harness.create("vectors", vectors(0, 400))
+    harness.change("vectors", _index)
+    harness.view("clusters", {"source": "vectors"}, members)
+    harness.refresh("clusters")
+    assert sorted(sorted(row["ids"]) for row in harness.rows("clusters")) == corner_sets()
+    harness.append("vectors", vectors(400, 440))
+    harness.change("vectors", lambda dataset: dataset.delete("id < 10"))
+    harness.refresh("clusters")
+    assert sorted(sorted(row["ids"]) for row in harness.rows("clusters")) == corner_sets()
+    harness.change("vectors", lambda dataset: dataset.drop_index("vector_idx"))
+    harness.append("vectors", vectors(440, 450))
+    assert "'vector' has no IVF index" in harness.refresh("clusters").failure["message"]

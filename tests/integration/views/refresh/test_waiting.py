@@ -9,7 +9,7 @@ import pyarrow as pa
 from pennon.catalog import job_events
 from pennon.namespace.namespace import PennonNamespace
 from pennon.pipeline.cluster.session import Sessions
-from tests.integration.views.refresh.lab import open_lab
+from tests.integration.views.refresh.refresh_harness import open_lab
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path, silence: int) -> None:
     clusters = {"gone": {"remote": f"sc://127.0.0.1:{silence}"}}
-    namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, cluster_seconds=4)
-    lab = open_lab(namespace, Sessions(namespace.services.settings))
-    lab.create("t", pa.table({"a": [1]}))
-    lab.view("v", {"source": "t"})
-    ended = lab.refresh("v", cluster="gone")
+    namespace = PennonNamespace(directory=str(tmp_path), clusters=clusters, spark_start_timeout_seconds=4)
+    harness = open_lab(namespace, Sessions(namespace.services.settings))
+    harness.create("t", pa.table({"a": [1]}))
+    harness.view("v", {"source": "t"})
+    ended = harness.refresh("v", cluster="gone")
     assert (ended.failure["type"], ended.failure["retryable"]) == ("ClusterUnavailableError", True)
-    events = lab.services.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
+    events = harness.services.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
     told = [event.data for event in events if event.kind == "waiting"]
     assert told == [{"cluster": "gone", "reason": "it does not answer yet"}]
     namespace.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from pennon.catalog import CommitOutcomeUnknownError, write_transaction
+from pennon.catalog import CommitOutcomeUnknownError, write_at_least_once
 
 
 class Moody:
@@ -24,13 +24,13 @@ class Moody:
 
 def test_a_note_is_written_again_when_nobody_knows_whether_it_was() -> None:
     moody: Any = Moody(CommitOutcomeUnknownError("Who knows?"), CommitOutcomeUnknownError("Who knows?"))
-    assert write_transaction(moody, lambda _: "noted") == "noted"
+    assert write_at_least_once(moody, lambda _: "noted") == "noted"
 
 
 def test_a_database_that_never_knows_and_one_that_does_not_answer_are_told() -> None:
     never: Any = Moody(*[CommitOutcomeUnknownError("Who knows?")] * 100)
     with pytest.raises(CommitOutcomeUnknownError):
-        write_transaction(never, lambda _: "noted")
+        write_at_least_once(never, lambda _: "noted")
     silent: Any = Moody(ServiceUnavailableError("It does not answer."))
     with pytest.raises(ServiceUnavailableError, match="not answer"):
-        write_transaction(silent, lambda _: "noted")
+        write_at_least_once(silent, lambda _: "noted")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lance_namespace.errors import ServiceUnavailableError
 
-from pennon.catalog import StillReferencedError, open_database
+from pennon.catalog import ForeignKeyError, open_database
 from pennon.catalog.database.sqlite import SqliteDatabase, _commit_together, _Write
 from pennon.core.settings import load_settings
 
@@ -89,17 +89,17 @@ class TestGroups:
         database.write(lambda connection: None)
         with closing(database._connect()) as connection:
             _commit_together(connection, group)
-        assert group[0].outcome.result() == "a"
-        assert isinstance(group[1].outcome.exception(), LookupError)
-        assert isinstance(group[2].outcome.exception(), sqlite3.IntegrityError)
-        assert group[3].outcome.result() == "b"
+        assert group[0].future.result() == "a"
+        assert isinstance(group[1].future.exception(), LookupError)
+        assert isinstance(group[2].future.exception(), sqlite3.IntegrityError)
+        assert group[3].future.result() == "b"
         assert names(path) == ["a", "b"]
 
     def test_nobody_is_told_of_a_success_before_it_is_durable(self, database: SqliteDatabase, path: Path) -> None:
         found: list[list[str]] = []
         group = [_Write(partial(add, name=n)) for n in "abc"]
         for write in group:
-            write.outcome.add_done_callback(lambda _: found.append(names(path)))
+            write.future.add_done_callback(lambda _: found.append(names(path)))
         with closing(database._connect()) as connection:
             _commit_together(connection, group)
         assert found == [["a", "b", "c"]] * 3
@@ -117,7 +117,7 @@ class TestGroups:
         group = [_Write(partial(add, name=n)) for n in "ab"]
         with closing(database._connect()) as connection:
             _commit_together(Full(connection), group)  # type: ignore[arg-type]
-        assert all(isinstance(write.outcome.exception(), sqlite3.OperationalError) for write in group)
+        assert all(isinstance(write.future.exception(), sqlite3.OperationalError) for write in group)
         assert names(path) == []
         database.write(lambda c: add(c, "later"))
         assert names(path) == ["later"]
@@ -127,7 +127,7 @@ class TestGroups:
         with closing(database._connect()) as connection:
             connection.run("PRAGMA max_page_count = 1")  # no more than there are
             _commit_together(connection, group)
-        assert all(isinstance(write.outcome.exception(), ServiceUnavailableError) for write in group)
+        assert all(isinstance(write.future.exception(), ServiceUnavailableError) for write in group)
         assert names(path) == []
 
     def test_work_runs_in_the_context_of_who_handed_it_over(self, database: SqliteDatabase) -> None:
@@ -170,15 +170,15 @@ class TestReading:
 
     def test_a_connection_for_each_thread_of_a_server_takes_little_memory(self, database: SqliteDatabase) -> None:
         (kibibytes,) = database.read(lambda connection: connection.one("PRAGMA cache_size")) or (0,)
-        threads = load_settings().threads + 3 * load_settings().data_threads
+        threads = load_settings().metadata_threads + 3 * load_settings().data_threads
         assert 0 < -kibibytes * threads <= 512 * 1024
 
     def test_rows_that_others_refer_to_are_an_error_of_their_own(self, database: SqliteDatabase) -> None:
         database.write(lambda c: add(c, "whole"))
         database.write(lambda c: c.run("INSERT INTO parts VALUES ('p', 'whole')"))
-        with pytest.raises(StillReferencedError):
+        with pytest.raises(ForeignKeyError):
             database.write(lambda c: c.run("DELETE FROM things"))
-        with pytest.raises(StillReferencedError):
+        with pytest.raises(ForeignKeyError):
             database.write(lambda c: c.run("INSERT INTO parts VALUES ('q', 'nothing')"))
 
 
@@ -231,7 +231,7 @@ class TestLife:
         connect = SqliteDatabase._connect
 
         def watch(database: SqliteDatabase) -> Any:
-            alone.append(database.is_shared("catalog"))
+            alone.append(database.is_locked("catalog"))
             return connect(database)
 
         monkeypatch.setattr(SqliteDatabase, "_connect", watch)

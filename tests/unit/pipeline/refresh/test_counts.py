@@ -39,3 +39,9 @@ def test_the_counts_add_up_to_the_change(known: list[int], removed: list[int], n
 @given(IDS)
 def test_ids_survive_the_way_from_a_task(ids: list[int]) -> None:
     assert unpack_ids(pack_ids([np.array(ids, dtype=np.uint64)])).tolist() == ids
+
+
+def test_ids_of_several_batches_are_joined() -> None:
+    parts = [np.array([1, 3, 4], dtype=np.int64), np.array([1, 2], dtype=np.int64)]
+    assert unpack_ids(pack_ids(parts)).tolist() == [1, 3, 4, 1, 2]
+    assert unpack_ids(pack_ids([])).tolist() == []

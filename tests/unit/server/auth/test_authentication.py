@@ -43,7 +43,7 @@ class TestKeys:
             ({"x-api-key": secret, "authorization": "Bearer wrong"}, {"identity": {"api_key": "wrong"}}),
         ]
         for headers, body in ways:
-            principal = authenticator.recognise(exchange(headers=headers), body)
+            principal = authenticator.authenticate(exchange(headers=headers), body)
             assert principal.name == "ada"
             assert principal.role_on(("a", "b")) == Role.WRITER
             assert principal.role_on(("b",)) is None
@@ -68,20 +68,20 @@ class TestKeys:
         ]
         for headers, body in ways:
             with pytest.raises(UnauthenticatedError):
-                authenticator.recognise(exchange(headers=headers), body)
+                authenticator.authenticate(exchange(headers=headers), body)
 
     def test_a_revoked_key_and_one_that_expired_open_nothing_any_more(
         self, authenticator: Authenticator, database: Database
     ) -> None:
         revoked, expired = create(database, "old"), create(database, "brief", now_millis() - 1)
         lasting = create(database, "lasting", now_millis() + 60_000)
-        assert authenticator.recognise(exchange(headers={"x-api-key": revoked}), {}).name == "old"
+        assert authenticator.authenticate(exchange(headers={"x-api-key": revoked}), {}).name == "old"
         assert database.write(lambda c: keys.revoke(c, "old"))
         assert not database.write(lambda c: keys.revoke(c, "old"))
         for secret in (revoked, expired):
-            with pytest.raises(UnauthenticatedError, match="revoked or has expired"):
-                authenticator.recognise(exchange(headers={"x-api-key": secret}), {})
-        assert authenticator.recognise(exchange(headers={"x-api-key": lasting}), {}).name == "lasting"
+            with pytest.raises(UnauthenticatedError, match="unknown, revoked or expired"):
+                authenticator.authenticate(exchange(headers={"x-api-key": secret}), {})
+        assert authenticator.authenticate(exchange(headers={"x-api-key": lasting}), {}).name == "lasting"
 
     def test_only_a_digest_is_stored(self, database: Database) -> None:
         secret = create(database)
@@ -100,7 +100,7 @@ class TestKeys:
         create(database)
         database.write(lambda c: keys.revoke(c, "ada"))
         with pytest.raises(UnauthenticatedError):
-            authenticator.recognise(exchange(), {})
+            authenticator.authenticate(exchange(), {})
 
 
 class TestStrangers:
@@ -110,10 +110,10 @@ class TestStrangers:
     )
     def test_who_knows_the_address_is_let_in(self, authenticator: Authenticator, host: str) -> None:
         headers = {"host": host} if host else {}
-        assert authenticator.recognise(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
+        assert authenticator.authenticate(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
         if host:
             own = {"host": host, "origin": f"http://{host}"}
-            assert authenticator.recognise(exchange(headers=own), {}) is ANONYMOUS_ADMIN
+            assert authenticator.authenticate(exchange(headers=own), {}) is ANONYMOUS_ADMIN
 
     @pytest.mark.parametrize(
         "host",
@@ -132,19 +132,19 @@ class TestStrangers:
     )
     def test_other_names_are_refused(self, authenticator: Authenticator, host: str) -> None:
         with pytest.raises(PermissionDeniedError):
-            authenticator.recognise(exchange(headers={"host": host}), {})
+            authenticator.authenticate(exchange(headers={"host": host}), {})
 
     @pytest.mark.parametrize(
         "origin", ["http://example.com", "null", "", "http://127.0.0.1:9", "http://[", "https://127.0.0.1:2333.evil"]
     )
     def test_pages_of_other_sites_are_refused(self, authenticator: Authenticator, origin: str) -> None:
-        with pytest.raises(PermissionDeniedError, match="other web sites"):
-            authenticator.recognise(exchange(headers={"host": "127.0.0.1:2333", "origin": origin}), {})
+        with pytest.raises(PermissionDeniedError, match="other origins"):
+            authenticator.authenticate(exchange(headers={"host": "127.0.0.1:2333", "origin": origin}), {})
 
     def test_who_asked_for_it_lets_anyone_in(self, database: Database) -> None:
         insecure = Authenticator(database, insecure=True)
         headers = {"host": "example.com", "origin": "http://elsewhere"}
-        assert insecure.recognise(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
+        assert insecure.authenticate(exchange(headers=headers), {}) is ANONYMOUS_ADMIN
 
     def test_a_key_where_none_is_needed_does_no_harm(self, authenticator: Authenticator) -> None:
-        assert authenticator.recognise(exchange(headers={"x-api-key": "anything"}), {}) is ANONYMOUS_ADMIN
+        assert authenticator.authenticate(exchange(headers={"x-api-key": "anything"}), {}) is ANONYMOUS_ADMIN

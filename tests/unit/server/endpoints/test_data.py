@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pennon.server.endpoints.data import Call, merge_insert_into_table
-from pennon.tables.arrow_stream import BytesBody
+from pennon.core.caller import ANONYMOUS_ADMIN
+from pennon.server.endpoints.data import merge_insert_into_table
+from pennon.server.operations.table import OPERATIONS
+from pennon.server.request import RequestContext
+from tests.unit.server.exchanges import exchange
 
 
 def empty_stream() -> bytes:
@@ -20,7 +24,7 @@ def empty_stream() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("remote", "stated", "used"),
+    ("is_lancedb", "params", "used"),
     [
         (True, {}, True),
         (True, {"use_index": False}, False),
@@ -29,11 +33,24 @@ def empty_stream() -> bytes:
     ],
 )
 def test_an_upsert_of_lancedbs_client_uses_an_index_unless_it_says_otherwise(
-    remote: bool, stated: dict[str, Any], used: bool
+    is_lancedb: bool, params: dict[str, Any], used: bool
 ) -> None:
-    settings = SimpleNamespace(group_append_bytes=2**20)
+    settings = SimpleNamespace(max_grouped_append_bytes=2**20)
     namespace: Any = SimpleNamespace(
-        services=SimpleNamespace(settings=settings, arrow_limits=None), merge_from=lambda request, _: request.use_index
+        services=SimpleNamespace(settings=settings, arrow_limits=None),
+        rows=SimpleNamespace(merge_from=lambda request, _: request.use_index),
     )
-    call = Call(namespace, ("t",), {"on": ["id"], **stated}, {}, BytesBody(empty_stream()), remote)
-    assert merge_insert_into_table(call) is used
+    row = next(row for row in OPERATIONS if row.endpoint is merge_insert_into_table)
+    context = RequestContext(
+        row,
+        exchange(),
+        namespace,
+        ANONYMOUS_ADMIN,
+        b"",
+        {"id": ["t"], "on": ["id"], **params},
+        has_arrow_body=True,
+        is_lancedb=is_lancedb,
+        body=io.BytesIO(empty_stream()),
+    )
+    used_index: Any = merge_insert_into_table(context)
+    assert used_index is used

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
-from pennon.server.http.codec import QUERY_PARAMETERS, build_request, parse_body, state_request
+from pennon.server.http.codec import QUERY_PARAMETERS, build_request, parse_body, read_params
 from pennon.server.http.exchange import BodyTooLargeError, ClientGoneError
 from pennon.server.operations.model import Operation
 from pennon.server.operations.table import OPERATIONS
@@ -21,7 +21,7 @@ BY_ID = {row.id: row for row in OPERATIONS}
 def build(operation: str, query: str = "", body: dict[str, Any] | None = None, raw_id: bytes = b"t") -> Any:
     row: Operation = BY_ID[operation]
     values = {"id": raw_id} if "{id}" in row.path else {}
-    return build_request(row, state_request(row, exchange(query=query), dict(body or {}), values))
+    return build_request(row, read_params(row, exchange(query=query), dict(body or {}), values))
 
 
 class TestBodies:
@@ -200,5 +200,5 @@ class TestModels:
         ],
     )
     def test_a_wrong_field_is_named(self, operation: str, body: dict[str, Any], field: str) -> None:
-        with pytest.raises(InvalidInputError, match=f"wrong at '{field}'"):
+        with pytest.raises(InvalidInputError, match=f"invalid at '{field}'"):
             build(operation, body=body)

@@ -1,4 +1,4 @@
-"""The feed of a job: when it says something although nothing happened, and how often it looks."""
+"""The stream of a job: when it says something although nothing happened, and how often it looks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from pennon.catalog import tables
 from pennon.catalog.tables import Table
 from pennon.core.identifiers import new_id
+from pennon.core.job_model import JobKind
 from pennon.namespace import PennonNamespace
-from pennon.server.http.event_stream import JobFeed
+from pennon.server.http.event_stream import JobEventStream
+from tests.support.jobs import change_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,36 +27,34 @@ def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(
     job = services.database.write(
         lambda connection: services.queue.submit(
             connection,
-            kind="backfill",
-            table_id=table.id,
-            branch="",
+            JobKind.BACKFILL,
+            table,
+            {},
             target="c",
-            object=("t",),
-            spec={},
             submitted_by="ada",
             context={},
         )
     )
     now = 0.0
-    feed = JobFeed(namespace, job, 0, clock=lambda: now)
-    first = feed.read().decode()
+    stream = JobEventStream(namespace, job, 0, clock=lambda: now)
+    first = stream.read().decode()
     assert first.startswith("retry: ")
     assert "event: submitted" in first
     pauses, said = [], []
     for _ in range(80):
-        now += feed.pause
-        said.append(feed.read())
-        pauses.append(feed.pause)
+        now += stream.pause
+        said.append(stream.read())
+        pauses.append(stream.pause)
     assert pauses == sorted(pauses)
     assert pauses[0] == pytest.approx(0.011)
     assert all(later <= 1.1 * pause * (1 + 1e-9) for pause, later in pairwise(pauses))
     assert pauses[-1] == 0.25
-    assert set(said) == {b"", b": still there\n\n"}
+    assert set(said) == {b"", b": keep-alive\n\n"}
     assert len([text for text in said if text]) == int(now // 10)
-    services.queue.pause(job.id)
-    assert b"event: paused" in feed.read()
-    assert feed.pause == 0.01
-    assert not feed.ended
+    change_job(services.queue, "pause", job.id)
+    assert b"event: paused" in stream.read()
+    assert stream.pause == 0.01
+    assert not stream.ended
     services.database.write(lambda connection: connection.run("DELETE FROM jobs"))
-    assert (feed.read(), feed.ended) == (b"", True)
+    assert (stream.read(), stream.ended) == (b"", True)
     namespace.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pennon.namespace.queries import Answer
+from pennon.namespace.queries import QueryResult
 from pennon.server.http import json_rows
 from pennon.server.http.json_rows import JsonRows
 
@@ -18,13 +18,13 @@ def told(*sizes: int, width: int = 8) -> Any:
     schema = pa.schema([pa.field("content", pa.binary(width))])
     batches = [pa.record_batch([pa.array([b"x" * width] * size, pa.binary(width))], schema=schema) for size in sizes]
     reader = pa.RecordBatchReader.from_batches(schema, batches)
-    return json.loads(JsonRows(Answer(reader, 7)).body)
+    return json.loads(JsonRows(QueryResult(reader, 7)).body)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_rows, "MOST_ROWS", 10)
-    monkeypatch.setattr(json_rows, "MOST_BYTES", 1000)
+    monkeypatch.setattr(json_rows, "MAX_ROWS", 10)
+    monkeypatch.setattr(json_rows, "MAX_BYTES", 1000)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from pennon.server.http.exchange import ClientGoneError, Exchange
-from pennon.server.http.protocol import JoiningTransport, Protocol
+from pennon.server.http.protocol import CoalescingTransport, Protocol
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 GET = b"GET /a HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST /a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n"
 #: As often as it is looked for a client before it has stalled, and not once more.
-LOOKS = 5
+CHECKS = 5
 
 
 class Written:
@@ -39,16 +39,16 @@ class Written:
         self.closed = True
 
 
-def transport() -> tuple[JoiningTransport, Written]:
+def transport() -> tuple[CoalescingTransport, Written]:
     written = Written()
-    return JoiningTransport(written), written
+    return CoalescingTransport(written), written  # type: ignore[arg-type]  # all that it uses of a transport
 
 
 def test_head_and_body_leave_together_at_the_end_of_the_turn() -> None:
     async def answer() -> None:
-        joining, written = transport()
-        joining.write(HEAD)
-        joining.write(b"body")
+        coalescing, written = transport()
+        coalescing.write(HEAD)
+        coalescing.write(b"body")
         assert written.pieces == []
         await asyncio.sleep(0)
         assert written.pieces == [HEAD + b"body"]
@@ -57,16 +57,16 @@ def test_head_and_body_leave_together_at_the_end_of_the_turn() -> None:
 
 
 def test_answers_of_one_turn_are_written_when_all_of_them_are_made() -> None:
-    async def answer(number: int, made: list[int], written: Written, joining: JoiningTransport) -> None:
+    async def answer(number: int, made: list[int], written: Written, coalescing: CoalescingTransport) -> None:
         made.append(number)
-        joining.write(HEAD)
-        joining.write(b"%d" % number)
+        coalescing.write(HEAD)
+        coalescing.write(b"%d" % number)
         assert written.pieces == [], "another answer was still to be made"
 
     async def serve() -> None:
         pairs = [transport() for _ in range(5)]
         made: list[int] = []
-        await asyncio.gather(*(answer(at, made, written, joining) for at, (joining, written) in enumerate(pairs)))
+        await asyncio.gather(*(answer(at, made, written, coalescing) for at, (coalescing, written) in enumerate(pairs)))
         await asyncio.sleep(0)
         assert made == list(range(5))
         assert [written.pieces for _, written in pairs] == [[HEAD + b"%d" % at] for at in range(5)]
@@ -76,9 +76,9 @@ def test_answers_of_one_turn_are_written_when_all_of_them_are_made() -> None:
 
 def test_a_head_alone_is_an_answer() -> None:
     async def answer() -> None:
-        joining, written = transport()
-        joining.write(HEAD)
-        joining.end()
+        coalescing, written = transport()
+        coalescing.write(HEAD)
+        coalescing.end()
         await asyncio.sleep(0)
         assert written.pieces == [HEAD]
 
@@ -88,12 +88,12 @@ def test_a_head_alone_is_an_answer() -> None:
 @pytest.mark.parametrize("size", [1, 64 * 1024, 64 * 1024 + 1, 1024 * 1024])
 def test_pieces_keep_their_order_whatever_their_size(size: int) -> None:
     async def answer() -> None:
-        joining, written = transport()
-        joining.write(HEAD)
-        joining.write(b"a" * size)
-        joining.write(b"b")
-        joining.write(HEAD)
-        joining.write(b"c")
+        coalescing, written = transport()
+        coalescing.write(HEAD)
+        coalescing.write(b"a" * size)
+        coalescing.write(b"b")
+        coalescing.write(HEAD)
+        coalescing.write(b"c")
         await asyncio.sleep(0)
         assert b"".join(written.pieces) == HEAD + b"a" * size + b"b" + HEAD + b"c"
 
@@ -102,10 +102,10 @@ def test_pieces_keep_their_order_whatever_their_size(size: int) -> None:
 
 def test_closing_writes_what_waits_first() -> None:
     async def answer() -> None:
-        joining, written = transport()
-        joining.write(HEAD)
-        joining.write(b"body")
-        joining.close()
+        coalescing, written = transport()
+        coalescing.write(HEAD)
+        coalescing.write(b"body")
+        coalescing.close()
         assert (written.pieces, written.closed) == ([HEAD + b"body"], True)
         await asyncio.sleep(0)
         assert written.pieces == [HEAD + b"body"]
@@ -116,9 +116,9 @@ def test_closing_writes_what_waits_first() -> None:
 def test_a_connection_that_was_lost_keeps_no_answer_from_others() -> None:
     async def serve() -> None:
         pairs = [transport() for _ in range(3)]
-        for joining, _ in pairs:
-            joining.write(HEAD)
-            joining.write(b"body")
+        for coalescing, _ in pairs:
+            coalescing.write(HEAD)
+            coalescing.write(b"body")
         pairs[0][1].closed = True
         await asyncio.sleep(0)
         pairs[0][0].write(b"more")
@@ -152,7 +152,7 @@ class Line(Written):
 class App:
     """An application that answers how long a body was, or that it stopped; other requests take for ever."""
 
-    stall_seconds = 3600.0
+    stall_timeout_seconds = 3600.0
 
     def begin_request(self) -> None: ...
 
@@ -162,9 +162,9 @@ class App:
             await asyncio.Event().wait()
         try:
             size = sum([len(chunk) async for chunk in exchange.chunks(10_000)])
-            await exchange.answer(200, b"%d" % size)
+            await exchange.respond(200, b"%d" % size)
         except ClientGoneError as error:
-            await exchange.answer(400, str(error).encode())
+            await exchange.respond(400, str(error).encode())
 
 
 def with_line(talk: Callable[[Protocol, Line], Awaitable[None]]) -> None:
@@ -180,11 +180,11 @@ def with_line(talk: Callable[[Protocol, Line], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def look(protocol: Protocol, times: int = LOOKS) -> None:
+async def check(protocol: Protocol, times: int = CHECKS) -> None:
     for _ in range(times):
         for _ in range(5):  # what was begun goes on
             await asyncio.sleep(0)
-        protocol.look()
+        protocol.check_progress()
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -193,10 +193,10 @@ async def look(protocol: Protocol, times: int = LOOKS) -> None:
     "sent",
     [
         [],
-        [b"GET /", *[b"a"] * LOOKS],
-        [GET[:-2], *[b"a"] * LOOKS],
-        [b"\r\n"] * LOOKS,
-        [POST + b"\r\n" + bytes(1000), b"\r\n", *[b"\r\n"] * LOOKS],
+        [b"GET /", *[b"a"] * CHECKS],
+        [GET[:-2], *[b"a"] * CHECKS],
+        [b"\r\n"] * CHECKS,
+        [POST + b"\r\n" + bytes(1000), b"\r\n", *[b"\r\n"] * CHECKS],
     ],
     ids=["nothing", "a path", "headers", "empty lines", "empty lines after a request"],
 )
@@ -204,8 +204,8 @@ def test_a_connection_without_a_request_is_ended_whatever_else_comes(sent: list[
     async def talk(protocol: Protocol, line: Line) -> None:
         for piece in sent:
             protocol.data_received(piece)
-            await look(protocol, 1)
-        await look(protocol)
+            await check(protocol, 1)
+        await check(protocol)
         assert line.aborted
 
     with_line(talk)
@@ -216,12 +216,12 @@ def test_a_body_may_come_slowly_but_not_stop() -> None:
         protocol.data_received(POST + b"\r\n")
         for _ in range(100):
             protocol.data_received(b"a")
-            await look(protocol, LOOKS - 1)
+            await check(protocol, CHECKS - 1)
         assert line.pieces == []
-        await look(protocol, 1)
+        await check(protocol, 1)
         assert line.pieces[0].startswith(b"HTTP/1.1 400 ")
         assert b"connection: close" in line.pieces[0]
-        assert b"stall_seconds" in line.pieces[0]
+        assert b"stall_timeout_seconds" in line.pieces[0]
         assert line.closed
 
     with_line(talk)
@@ -230,7 +230,7 @@ def test_a_body_may_come_slowly_but_not_stop() -> None:
 def test_nobody_is_hurried_while_it_is_the_servers_turn() -> None:
     async def talk(protocol: Protocol, line: Line) -> None:
         protocol.data_received(GET)
-        await look(protocol, 2 * LOOKS)
+        await check(protocol, 2 * CHECKS)
         assert (line.pieces, line.aborted) == ([], False)
 
     with_line(talk)
@@ -239,7 +239,7 @@ def test_nobody_is_hurried_while_it_is_the_servers_turn() -> None:
 def test_who_was_not_told_to_go_on_is_not_hurried() -> None:
     async def talk(protocol: Protocol, line: Line) -> None:
         protocol.data_received(b"GET" + POST[4:] + b"expect: 100-continue\r\n\r\n")
-        await look(protocol, 2 * LOOKS)
+        await check(protocol, 2 * CHECKS)
         assert protocol.cycle.keep_alive
         protocol.data_received(bytes(1000))
 
@@ -253,15 +253,15 @@ def test_an_answer_may_be_read_slowly_but_not_be_left(answered: bool) -> None:
         line.unread = 1000
         for _ in range(50):
             line.unread -= 1
-            await look(protocol, LOOKS - 1)
+            await check(protocol, CHECKS - 1)
         for _ in range(50):
             protocol.resume_writing()  # and as much was written again
-            await look(protocol, LOOKS - 1)
+            await check(protocol, CHECKS - 1)
         protocol.resume_writing()
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             assert not line.aborted
             line.unread += 1  # the server goes on writing a little
-            await look(protocol, 1)
+            await check(protocol, 1)
         assert line.aborted
 
     with_line(talk)
@@ -270,7 +270,7 @@ def test_an_answer_may_be_read_slowly_but_not_be_left(answered: bool) -> None:
 def test_a_head_without_end_is_refused() -> None:
     async def talk(protocol: Protocol, line: Line) -> None:
         protocol.data_received(POST + b"\r\n" + bytes(1000))
-        await look(protocol, 1)
+        await check(protocol, 1)
         protocol.data_received(GET[:-2] + b"x: ")
         for _ in range(15):
             protocol.data_received(b"a" * 65536)

@@ -11,9 +11,9 @@ import lance_namespace as ln
 import pytest
 
 from pennon.namespace import PennonNamespace
-from pennon.server.dispatch import Handler
-from pennon.server.http.exchange import TELLING
-from pennon.server.http.response_cache import Recall
+from pennon.server.dispatch import Dispatcher
+from pennon.server.http.exchange import VARY_HEADERS
+from pennon.server.http.response_cache import ResponseCache
 from pennon.server.operations.table import OPERATIONS
 from tests.unit.server.exchanges import exchange
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from pennon.server.http.exchange import Exchange
 
 HEADERS = {"host": "pennon", "content-type": "application/json", "x-api-key": "blue", "x-request-id": "1"}
-LASTING = [row for row in OPERATIONS if row.lasting]
+CACHEABLE = [row for row in OPERATIONS if row.cacheable]
 
 
 @pytest.fixture
-def recall(database: Database) -> Recall:
-    memory = Recall(database)
-    memory.find(exchange(headers=HEADERS), b"{}")
-    memory.keep(exchange(headers=HEADERS), b"{}", b"answer", lambda: True)
-    return memory
+def cache(database: Database) -> ResponseCache:
+    cache = ResponseCache(database)
+    cache.find(exchange(headers=HEADERS), b"{}")
+    cache.put(exchange(headers=HEADERS), b"{}", b"answer", lambda: True)
+    return cache
 
 
-def test_the_order_of_headers_makes_no_difference(recall: Recall) -> None:
+def test_the_order_of_headers_makes_no_difference(cache: ResponseCache) -> None:
     turned = dict(reversed(HEADERS.items()))
-    assert recall.find(exchange(headers=HEADERS), b"{}") == b"answer"
-    assert recall.find(exchange(headers=turned), b"{}") == b"answer"
+    assert cache.find(exchange(headers=HEADERS), b"{}") == b"answer"
+    assert cache.find(exchange(headers=turned), b"{}") == b"answer"
 
 
-def test_nor_do_headers_that_nobody_looks_at(recall: Recall) -> None:
+def test_nor_do_headers_that_nobody_looks_at(cache: ResponseCache) -> None:
     for others in (
         {"x-request-id": "2"},
         {"traceparent": "00-1-2-03"},
         {"user-agent": "curl/8"},
         {"x-lance-ctx-a": "b"},
     ):
-        assert recall.find(exchange(headers={**HEADERS, **others}), b"{}") == b"answer"
+        assert cache.find(exchange(headers={**HEADERS, **others}), b"{}") == b"answer"
 
 
 class Looked(dict[str, str]):
@@ -70,15 +70,15 @@ class Looked(dict[str, str]):
 
 
 @pytest.mark.parametrize("slash", ["", "/"], ids=["Lance's client", "LanceDB's client"])
-@pytest.mark.parametrize("row", LASTING, ids=lambda row: row.id)
+@pytest.mark.parametrize("row", CACHEABLE, ids=lambda row: row.id)
 def test_an_answer_comes_of_no_other_headers_than_those_that_count(tmp_path: Path, row: Any, slash: str) -> None:
-    with closing(PennonNamespace(directory=str(tmp_path))) as namespace, closing(Handler(namespace)) as handler:
+    with closing(PennonNamespace(directory=str(tmp_path))) as namespace, closing(Dispatcher(namespace)) as dispatcher:
         namespace.declare_table(ln.DeclareTableRequest(id=["t"]))
         asked = exchange(row.path.replace("{id}", "t") + slash)
         asked.headers = looked = Looked({"x-api-key": "no key is needed", "authorization": "Bearer x"})
-        assert asyncio.run(handler.handle(row, asked, {"id": b"t"})) == 200
+        assert asyncio.run(dispatcher.dispatch(row, asked, {"id": b"t"})) == 200
         # The length of a body is that of the body.
-        assert looked.at <= {*TELLING, "content-length"}
+        assert looked.at <= {*VARY_HEADERS, "content-length"}
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_an_answer_comes_of_no_other_headers_than_those_that_count(tmp_path: Pat
     ],
     ids=["header's value", "one header more", "headers less", "path", "query", "method"],
 )
-def test_anything_else_does(recall: Recall, other: Exchange) -> None:
-    assert recall.find(other, b"{}") is None
-    assert recall.find(exchange(headers=HEADERS), b'{"version":1}') is None
+def test_anything_else_does(cache: ResponseCache, other: Exchange) -> None:
+    assert cache.find(other, b"{}") is None
+    assert cache.find(exchange(headers=HEADERS), b'{"version":1}') is None
 
 
-def test_an_answer_that_does_not_hold_any_more_is_not_given(recall: Recall) -> None:
-    recall.keep(exchange(headers=HEADERS), b"{}", b"answer", lambda: False)
-    assert recall.find(exchange(headers=HEADERS), b"{}") is None
+def test_an_answer_that_does_not_hold_any_more_is_not_given(cache: ResponseCache) -> None:
+    cache.put(exchange(headers=HEADERS), b"{}", b"answer", lambda: False)
+    assert cache.find(exchange(headers=HEADERS), b"{}") is None

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from lance_namespace.errors import InvalidInputError
 
-from pennon.tables.query.expressions import SqlLimits, check_expression, demanding_reason, read_expression
+from pennon.tables.query.expressions import SqlLimits, check_expression, find_isolation_reason, parse_expression
 
 TOO_DEEP = {
     "a sum": "id = " + "+".join(["1"] * 1000),
@@ -114,7 +114,7 @@ def test_what_would_overflow_the_stack_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("sql", NO_VALUES)
 def test_what_has_no_value_is_refused(sql: str) -> None:
-    with pytest.raises(InvalidInputError, match="write values out"):
+    with pytest.raises(InvalidInputError, match="Write the value as a plain literal"):
         check_expression(sql)
 
 
@@ -126,19 +126,19 @@ def test_everything_else_passes_as_it_is(sql: str) -> None:
 @pytest.mark.parametrize("sql", REFUSED)
 def test_a_function_that_is_not_offered_is_refused_by_its_name(sql: str) -> None:
     with pytest.raises(InvalidInputError, match=r"function '.*' is not offered"):
-        read_expression(sql)
+        parse_expression(sql)
 
 
 @pytest.mark.parametrize("sql", GROWING, ids=lambda sql: sql[:30])
 def test_what_can_grow_is_kept_from_the_api_process_and_from_writes(sql: str) -> None:
-    assert read_expression(sql).demanding
+    assert parse_expression(sql).isolation_reason
     with pytest.raises(InvalidInputError, match="more memory"):
         check_expression(sql)
 
 
 @pytest.mark.parametrize("sql", BOUNDED, ids=lambda sql: sql[:30])
 def test_what_cannot_grow_much_runs_anywhere(sql: str) -> None:
-    assert read_expression(sql).demanding is None
+    assert parse_expression(sql).isolation_reason is None
     check_expression(sql)
 
 
@@ -147,20 +147,20 @@ def test_comments_are_left_out_as_lance_reads_them() -> None:
     assert check_expression("a = '--' AND b = \"/*\" AND `--` = 1") == "a = '--' AND b = \"/*\" AND `--` = 1"
 
 
-def test_many_literals_and_long_values_count_as_demanding_where_they_are_written_into_rows() -> None:
-    many = read_expression(f"id IN ({','.join(['1'] * 20_000)})")
-    assert (many.literals, many.value_bytes, bool(many.demanding)) == (20_000, 0, True)
-    long = read_expression(f"('{'x' * 50_000}')")
-    assert long.demanding is None
-    anything = read_expression("")
-    assert demanding_reason(long, []) is None
-    assert demanding_reason(anything, [long]) is not None
-    several = [read_expression(f"concat(word, '{number}')") for number in range(100)]
-    assert demanding_reason(anything, several) is not None
-    named = [read_expression(f"c{number}") for number in range(500)]
-    assert demanding_reason(anything, named) is None
-    again = [read_expression(spelling) for spelling in ("word", "`word`", " Word") for _ in range(50)]
-    assert demanding_reason(anything, again) is not None
+def test_many_literals_and_long_values_need_a_query_process_where_they_are_written_into_rows() -> None:
+    many = parse_expression(f"id IN ({','.join(['1'] * 20_000)})")
+    assert (many.literals, many.value_bytes, bool(many.isolation_reason)) == (20_000, 0, True)
+    long = parse_expression(f"('{'x' * 50_000}')")
+    assert long.isolation_reason is None
+    anything = parse_expression("")
+    assert find_isolation_reason(long, []) is None
+    assert find_isolation_reason(anything, [long]) is not None
+    several = [parse_expression(f"concat(word, '{number}')") for number in range(100)]
+    assert find_isolation_reason(anything, several) is not None
+    named = [parse_expression(f"c{number}") for number in range(500)]
+    assert find_isolation_reason(anything, named) is None
+    again = [parse_expression(spelling) for spelling in ("word", "`word`", " Word") for _ in range(50)]
+    assert find_isolation_reason(anything, again) is not None
 
 
 def test_limits_are_those_of_the_settings() -> None:

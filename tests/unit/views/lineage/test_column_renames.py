@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pennon.catalog.views import Watermark
-from pennon.views.lineage.column_renames import rename_column, rename_field, rename_in
+from pennon.views.lineage.column_renames import rename_column, rename_field, rename_in_expression
 from pennon.views.model.definition import Column, Definition, Expansion, FunctionColumn, Source
 
 
@@ -24,11 +24,11 @@ from pennon.views.model.definition import Column, Definition, Expansion, Functio
     ],
 )
 def test_only_the_column_gets_another_name(expression: str, expected: str) -> None:
-    assert rename_in(expression, "a", "z") == expected
+    assert rename_in_expression(expression, "a", "z") == expected
 
 
 def test_names_are_of_any_alphabet() -> None:
-    assert rename_in("état + tat", "état", "z") == "`z` + tat"
+    assert rename_in_expression("état + tat", "état", "z") == "`z` + tat"
 
 
 def definition(kind: str = "chunker", **more: object) -> Definition:

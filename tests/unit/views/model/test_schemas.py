@@ -58,8 +58,8 @@ class TestStoring:
         ("wanted", "told"),
         [
             (declared(("a", pa.int64())), "lacks the column 'b'"),
-            (declared(("a", pa.int64()), ("b", pa.string()), ("c", pa.int8())), "'c', which nothing makes"),
-            (declared(("a", pa.int64()), ("b", pa.list_(pa.int8()))), "'b' is list"),
+            (declared(("a", pa.int64()), ("b", pa.string()), ("c", pa.int8())), "'c', which the view does not have"),
+            (declared(("a", pa.int64()), ("b", pa.list_(pa.int8()))), "'b' has type list"),
             (declared(("__source_row_id", pa.string()), ("a", pa.int64()), ("b", pa.string())), "must be int64"),
         ],
     )
@@ -79,5 +79,5 @@ class TestSchedules:
 
     @pytest.mark.parametrize("text", ["daily", "* * * *", "61 * * * *", "0 0 31 2 *", "0 0 * * FUNDAY", "x" * 500])
     def test_anything_else_is_refused(self, text: str) -> None:
-        with pytest.raises(InvalidInputError, match="schedule is"):
+        with pytest.raises(InvalidInputError, match="Invalid cron schedule"):
             check_schedule(text)

@@ -12,7 +12,7 @@ import pytest
 
 from pennon.storage.local import LocalFileIO
 from pennon.views.refresh.changes import NotComparableError, compare, field_ids, new_columns
-from pennon.views.refresh.freshness import is_untouched
+from pennon.views.refresh.freshness import is_unchanged
 
 
 def table(start: int, stop: int) -> pa.Table:
@@ -46,7 +46,7 @@ def told(old: Any, new: Any, columns: list[str] | None = None) -> dict[str, list
     read_from_files = compare(old, new, columns or ["id", "a"], LocalFileIO(new.uri))
     assert read_from_files.added.tolist() == changes.added.tolist()
     assert read_from_files.changed.tolist() == changes.changed.tolist()
-    assert read_from_files.gone.tolist() == changes.gone.tolist()
+    assert read_from_files.removed.tolist() == changes.removed.tolist()
 
     def ids(dataset: Any, rows: Any) -> list[int]:
         found = dataset._take_rows(pa.array(rows, pa.uint64()), columns=["id"])
@@ -55,7 +55,7 @@ def told(old: Any, new: Any, columns: list[str] | None = None) -> dict[str, list
     return {
         "added": ids(new, changes.added),
         "changed": ids(new, changes.changed),
-        "gone": ids(old, changes.gone),
+        "gone": ids(old, changes.removed),
     }
 
 
@@ -164,7 +164,7 @@ def test_column_that_is_dropped_and_made_again_changes_all_rows(path: str) -> No
 
 def test_the_same_version_is_not_looked_at(path: str) -> None:
     dataset = lance.dataset(path)
-    assert compare(dataset, dataset, ["no such column"]).none
+    assert compare(dataset, dataset, ["no such column"]).is_empty
 
 
 def test_tables_without_stable_row_ids_cannot_be_compared(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_tables_without_stable_row_ids_cannot_be_compared(tmp_path: Path) -> Non
     with pytest.raises(NotComparableError, match="without stable row ids"):
         compare(old, new, ["id"])
     old, new = happen(place, lambda dataset: dataset.create_scalar_index("id", "BTREE"))
-    assert compare(old, new, ["id"]).none
+    assert compare(old, new, ["id"]).is_empty
 
 
 def _replace_column(name: str) -> Callable[[Any], Any]:
@@ -199,7 +199,7 @@ def _replace_column(name: str) -> Callable[[Any], Any]:
 
 def untouched(path: str, *works: Callable[[Any], Any], follows_columns: bool = False) -> bool:
     old, new = happen(path, *works)
-    return is_untouched(
+    return is_unchanged(
         lambda version: lance.dataset(path, version=version),
         old.version,
         new.version,

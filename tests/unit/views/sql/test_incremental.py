@@ -9,7 +9,7 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.views.sql.incremental import why_not_row_by_row
+from pennon.views.sql.incremental import find_multi_row_clause
 
 SCALARS = (
     "a",
@@ -92,7 +92,7 @@ SOURCES = (
 
 def reason(text: str) -> str | None:
     query: Any = sqlglot.parse_one(text, read="spark")
-    return why_not_row_by_row(query)
+    return find_multi_row_clause(query)
 
 
 @st.composite

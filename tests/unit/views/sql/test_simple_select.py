@@ -7,19 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
+from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Column
 from pennon.views.model.query import StructuredQuery, TableUse
-from pennon.views.sql.simple_select import changing_name, quote, take_apart
+from pennon.views.sql.simple_select import find_volatile_name, parse_simple_select
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters='"\0', exclude_categories=["Cs", "Cc"]), min_size=1)
 
 
 class TestWhatWorksRowByRow:
     def test_all_columns(self) -> None:
-        assert take_apart('SELECT * FROM "t"') == StructuredQuery(TableUse(("t",)))
+        assert parse_simple_select('SELECT * FROM "t"') == StructuredQuery(TableUse(("t",)))
 
     def test_every_clause(self) -> None:
-        query = take_apart("SELECT a + 1 AS b, `c d` FROM ns.inner.t WHERE a > 1 AND b < 2 LIMIT 5 OFFSET 3")
+        query = parse_simple_select("SELECT a + 1 AS b, `c d` FROM ns.inner.t WHERE a > 1 AND b < 2 LIMIT 5 OFFSET 3")
         assert query == StructuredQuery(
             TableUse(("ns", "inner", "t")),
             (Column("b", "a + 1"), Column("c d", "`c d`")),
@@ -29,7 +30,7 @@ class TestWhatWorksRowByRow:
         )
 
     def test_names_in_double_quotes_become_what_lance_takes_for_names(self) -> None:
-        query = take_apart("""SELECT upper("B c") AS "X" FROM "t" WHERE "B c" = 'say "x"'""")
+        query = parse_simple_select("""SELECT upper("B c") AS "X" FROM "t" WHERE "B c" = 'say "x"'""")
         assert query is not None
         assert query.columns == (Column("X", "upper(`B c`)"),)
         assert query.where == """`B c` = 'say "x"'"""
@@ -39,19 +40,19 @@ class TestWhatWorksRowByRow:
         ["extract(year FROM d)", "f(a, b)", "'a, b FROM t'", "case when a then b else c end", "a[1]", "cast(a AS int)"],
     )
     def test_what_looks_like_a_clause_inside_of_an_expression_is_none(self, expression: str) -> None:
-        query = take_apart(f"SELECT {expression} AS x FROM t")
+        query = parse_simple_select(f"SELECT {expression} AS x FROM t")
         assert query is not None
         assert query.columns == (Column("x", expression),)
 
     def test_comments_and_a_semicolon_do_no_harm(self) -> None:
-        query = take_apart("SELECT a -- the key\nFROM t /* all of it */ WHERE a > 1;")
+        query = parse_simple_select("SELECT a -- the key\nFROM t /* all of it */ WHERE a > 1;")
         assert query is not None
         assert query.where == "a > 1"
 
     @given(NAMES, NAMES)
     def test_any_name_comes_through(self, table: str, column: str) -> None:
-        query = take_apart(f'SELECT "{column}" FROM "{table}"')
-        assert query == StructuredQuery(TableUse((table,)), (Column(column, quote(column)),))
+        query = parse_simple_select(f'SELECT "{column}" FROM "{table}"')
+        assert query == StructuredQuery(TableUse((table,)), (Column(column, quote_name(column)),))
 
 
 class TestWhatDoesNot:
@@ -79,13 +80,13 @@ class TestWhatDoesNot:
         ],
     )
     def test_it_is_left_to_spark(self, text: str) -> None:
-        assert take_apart(text) is None
+        assert parse_simple_select(text) is None
 
     @pytest.mark.parametrize(
         ("text", "told"),
         [
             ("SELECT a + 1 FROM t", "'a + 1' has no name"),
-            ("SELECT a, * FROM t", "'*' stands alone"),
+            ("SELECT a, * FROM t", "'*' must be the only item"),
             ("SELECT a FROM t LIMIT many", "LIMIT must be a whole number"),
             ("SELECT a FROM t LIMIT ²", "LIMIT must be a whole number"),
             (f"SELECT a FROM t LIMIT {2**63}", "LIMIT must be a whole number"),
@@ -95,7 +96,7 @@ class TestWhatDoesNot:
     )
     def test_what_is_wrong_is_told(self, text: str, told: str) -> None:
         with pytest.raises(InvalidInputError, match=told.replace("*", r"\*").replace("+", r"\+")):
-            take_apart(text)
+            parse_simple_select(text)
 
 
 class TestChangingNames:
@@ -114,4 +115,4 @@ class TestChangingNames:
         ],
     )
     def test_they_are_found(self, expression: str, found: str | None) -> None:
-        assert changing_name(expression) == found
+        assert find_volatile_name(expression) == found
