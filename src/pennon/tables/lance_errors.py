@@ -77,7 +77,9 @@ _DAMAGE: tuple[Rule, ...] = (
     _rule(
         r"Encountered (?:corrupt file|internal error)|File name too long|failed to decode Protobuf"
         r"|failed to fill whole buffer"
-        r"|Fragment \d+ does not contain any data",
+        r"|Fragment \d+ does not contain any data|No data files found for schema"
+        # A range past the end of a file that exists: storage answered, so the file or its manifest is wrong.
+        r"|Requested range was invalid|Out of range of file |but object was only \d+ bytes",
         lambda m: InvalidInputError(f"The version cannot be read: its files are corrupt. {clean_message(m.string)}"),
     ),
     _rule(r"^Task was aborted|task \d+ panicked", lambda _: LancePanicError()),  # a panic on one of Lance's own threads

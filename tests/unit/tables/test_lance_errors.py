@@ -35,7 +35,22 @@ def test_a_long_name_of_a_column_is_cut() -> None:
         'Wrapped error: task 119 panicked with message "offsets cannot be empty"',
         "Task was aborted",
         "LanceError(IO): Internal error: Fragments are missing row count stats.",
+        "Not found: No data files found for schema: , fragment_id=0, /lance/rust/lance/src/dataset/fragment.rs:1239:24",
+        "LanceError(IO): failed to fill whole buffer, /lance/rust/lance-io/src/local.rs:1:1",
+        "LanceError(IO): Generic S3 error: Requested range was invalid",
     ],
 )
 def test_what_fails_again_is_not_taken_for_a_fault_of_storage(message: str) -> None:
     assert isinstance(map_error(OSError(message)), InvalidInputError)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "LanceError(IO): Generic S3 error: Error performing GET http://127.0.0.1:1/x: connection refused",
+        "LanceError(IO): Generic S3 error: Server returned non-2xx status code: 503 Service Unavailable",
+        "LanceError(IO): Input/output error (os error 5)",
+    ],
+)
+def test_a_failure_of_storage_stays_one(message: str) -> None:
+    assert map_error(OSError(message)) is None
