@@ -43,8 +43,10 @@ _BUSY_SECONDS = 5.0
 _CATALOG_RETRY_SECONDS = 1.0
 #: The pause of an idle worker grows by this factor, up to this many times the setting.
 _PAUSE_GROWTH, _LONGEST_PAUSE = 1.05, 10
-#: How often an idle worker checks for writes to the catalog, where that costs almost nothing.
-_CHANGE_CHECK_SECONDS = 0.005
+#: How often an idle worker checks for writes to the catalog, where that is cheap: every 5 ms at first, then after a
+#: hundredth of the time since its last job, so that checks do not keep a core busy. A job after a long idle time may
+#: start this much later.
+_MIN_CHECK_SECONDS, _MAX_CHECK_SECONDS, _CHECK_SHARE = 0.005, 0.1, 0.01
 #: Errors of executors, or of a Spark driver that died, after which a retry may succeed.
 _TRANSIENT_ERRORS = frozenset(
     {
@@ -81,6 +83,11 @@ def _next_pause(pause: float, shortest: float) -> float:
     return min(max(pause * _PAUSE_GROWTH, shortest), shortest * _LONGEST_PAUSE)
 
 
+def check_interval(idle_seconds: float) -> float:
+    """Return how often a worker checks the catalog after this time without a job."""
+    return min(max(_CHECK_SHARE * idle_seconds, _MIN_CHECK_SECONDS), _MAX_CHECK_SECONDS)
+
+
 class Worker:
     """Claims jobs and runs them in threads."""
 
@@ -97,6 +104,7 @@ class Worker:
         self._triggers = triggers
         self.stopping = threading.Event()
         self._busy = 0
+        self._last_claim = time.monotonic()
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -141,7 +149,8 @@ class Worker:
         """Wait, at most until something is written to the catalog after the change token was read."""
         database, end = self._services.database, time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and database.change_token() == change_token:
-            if self.stopping.wait(left if change_token is None else min(left, _CHANGE_CHECK_SECONDS)):
+            interval = check_interval(time.monotonic() - self._last_claim)
+            if self.stopping.wait(left if change_token is None else min(left, interval)):
                 break
 
     def _claim(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
@@ -156,6 +165,7 @@ class Worker:
             return False
         if job is None:
             return False
+        self._last_claim = time.monotonic()
         with self._lock:
             self._busy += 1
         threads.submit(self._work, job)
