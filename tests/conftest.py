@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 CHAOS = Path(__file__).parent / "chaos"
+
+# Many container images turn bytecode files off. Then every test process rewrites the assertions of all tests, and every
+# server compiles Pennon: collecting all tests takes 22 s instead of 9 s, starting a server 2.5 s instead of 1.9 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes says nothing on a machine that runs other tests beside it.
 hypothesis.settings.register_profile("pennon", deadline=None)
