@@ -34,7 +34,7 @@ from pennon.tables.field_paths import (
     stored_metadata,
 )
 from pennon.tables.query.expressions import SqlLimits, check_expression, check_written_size
-from pennon.tables.query.row_sizes import batch_rows_for, measure_rows
+from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
 from pennon.tables.schema_checks import check_column_names, check_schema
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _add(dataset: lance.LanceDataset, entries: list[AddColumnsEntry], folder: Fi
         for field in dataset.scanner(columns=expressions, with_row_id=True).projected_schema:
             check_type(field)
         check_written_size(dataset, expressions.values(), None, limits)
-        sizes = measure_rows(dataset)
+        sizes = row_sizes_of(dataset)
         row_bytes = sum(map(sizes.bytes_named_in, expressions.values()))
         dataset.add_columns(expressions, batch_size=batch_rows_for(row_bytes))
     if empty:

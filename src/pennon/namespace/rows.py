@@ -24,7 +24,7 @@ from pennon.storage.layout import check_branch
 from pennon.tables.arrow_stream import ArrowSource, source_of
 from pennon.tables.field_paths import find_field
 from pennon.tables.query.expressions import check_expression, check_written_size
-from pennon.tables.query.row_sizes import check_evaluated_columns, check_rewritten_rows
+from pennon.tables.query.row_sizes import delete_rows, update_rows
 from pennon.tables.schema_checks import require_same_schema
 from pennon.tables.upsert import Merge, Spool
 
@@ -159,8 +159,7 @@ class RowOperations:
             for path in updates:
                 find_field(dataset.schema, path)
             check_written_size(dataset, updates.values(), predicate, limits)
-            check_rewritten_rows(dataset, predicate, updates.values())
-            return dataset.update(updates, where=predicate)
+            return update_rows(dataset, updates, predicate)
 
         on_commit = _property_recorder("UpdateTable", table, request.properties)
         result, written = self.services.writer.change(table, check_branch(request.branch), on_commit, work)
@@ -182,8 +181,7 @@ class RowOperations:
         predicate = check_expression(request.predicate, self.services.sql_limits)
 
         def work(dataset: lance.LanceDataset) -> DeleteResult:
-            check_evaluated_columns(dataset, predicate)
-            return dataset.delete(predicate)
+            return delete_rows(dataset, predicate)
 
         result, written = self.services.writer.change(
             table,

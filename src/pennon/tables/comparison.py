@@ -13,7 +13,7 @@ from pennon.tables.arrow_json import type_to_json
 from pennon.tables.blobs import has_blobs
 from pennon.tables.field_files import field_ids_of, files_digest
 from pennon.tables.indexes import describe_indices
-from pennon.tables.query.row_sizes import batch_rows_for, measure_rows
+from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -126,7 +126,7 @@ def merge_branch(target: LanceDataset, found: Comparison) -> None:
         raise ConcurrentModificationError("main has advanced since the comparison; compare again.")
     if found.added:
         names = [item.name for item in found.added]
-        batch_rows = batch_rows_for(measure_rows(found.other).selected_bytes(names))
+        batch_rows = batch_rows_for(row_sizes_of(found.other).selected_bytes(names))
         columns = found.other.scanner(columns=names, with_row_id=True, batch_size=batch_rows).to_reader()
         target.merge(columns, left_on="_rowid", right_on="_rowid")
     if found.new_on_branch:
@@ -173,7 +173,7 @@ def _count_changed(base: LanceDataset, other: LanceDataset) -> int:
     compared = [] if any(has_blobs(base.schema.field(name)) for name in names) else names
     written = f"_row_created_at_version <= {base.version} AND _row_last_updated_at_version > {base.version}"
     # Twice, because the rows of the base are read as well.
-    batch_rows = batch_rows_for(2 * measure_rows(other).selected_bytes(compared))
+    batch_rows = batch_rows_for(2 * row_sizes_of(other).selected_bytes(compared))
     scanner = other.scanner(compared, written, fragments=fragments, with_row_id=True, batch_size=batch_rows)
     return sum(_count_differing(base, batch, compared) for batch in scanner.to_batches())
 

@@ -15,7 +15,7 @@ from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 from pennon.commits.committer import TableCommitter
 from pennon.core.identifiers import format_identifier
 from pennon.tables.query.first_rows import FirstRowsCache
-from pennon.tables.query.row_sizes import RowSizes, measure_rows
+from pennon.tables.query.row_sizes import RowSizes, keep_row_sizes, measure_rows
 from pennon.tables.snapshots import new_session
 
 if TYPE_CHECKING:
@@ -64,13 +64,16 @@ class Handle:
     @property
     def dataset(self) -> LanceDataset:
         """A dataset for the caller alone; the copy shares all caches and costs 2 µs, whatever the table's size."""
-        return copy(self._dataset)
+        copied = copy(self._dataset)
+        if self._row_sizes is not None:
+            keep_row_sizes(copied, self._row_sizes)
+        return copied
 
     @property
     def row_sizes(self) -> RowSizes:
         """The sizes of the version's rows; a column takes about a millisecond to measure, once."""
         if self._row_sizes is None:
-            self._row_sizes = measure_rows(self.dataset)
+            self._row_sizes = measure_rows(self._dataset)
         return self._row_sizes
 
     @property

@@ -29,7 +29,7 @@ from pennon.core.errors import suggest
 from pennon.tables.field_paths import find_field, join_path, plain_path
 from pennon.tables.index_options import text_options, vector_options
 from pennon.tables.lance_errors import clean_message, map_error, typed_errors
-from pennon.tables.query.row_sizes import DEFAULT_BATCH_ROWS, measure_rows
+from pennon.tables.query.row_sizes import DEFAULT_BATCH_ROWS, row_sizes_of
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -161,7 +161,7 @@ class Indexer:
 def _check_value_size(dataset: LanceDataset, column: str, max_bytes: int) -> None:
     """Refuse an index whose build would not fit into memory: Lance reads 8192 rows of its column at a time."""
     rows = min(dataset.count_rows(), DEFAULT_BATCH_ROWS)
-    value_bytes = measure_rows(dataset).selected_bytes([column])
+    value_bytes = row_sizes_of(dataset).selected_bytes([column])
     if value_bytes * rows > max_bytes:
         raise InvalidInputError(
             f"Column {column!r} has values of about {value_bytes} bytes; building an index reads {rows} of them at a "

@@ -8,6 +8,7 @@ Files on storage do not tell: repeated values take no space there. So a few rows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +21,7 @@ from pennon.tables.lance_errors import typed_errors
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+    from lance.dataset import DeleteResult, UpdateResult
 
     from pennon.core.arrow_typing import AnyArray, AnyChunkedArray, AnyField
 
@@ -42,6 +44,9 @@ _MAX_SCANNED_ROWS = 4_000_000
 #: Texts and bytes, which alone have values of any length.
 _LENGTHY = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
+#: The attribute of a dataset that keeps its version and the sizes of its rows.
+_KEPT = "_pennon_row_sizes"
+
 #: Returns the bytes of a value of each column.
 _Measure: TypeAlias = Callable[[list[str]], dict[str, int]]
 
@@ -52,7 +57,11 @@ class RowSizes:
     Columns whose values vary are measured when a query needs them: the file of another one may be missing.
     """
 
-    def __init__(self, columns: Mapping[str, int | None], measure: _Measure | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, int | None], measure: _Measure | None = None, *, is_bound: bool = False
+    ) -> None:
+        #: Whether these are upper bounds, derived from the sizes of an earlier version.
+        self.is_bound = is_bound
         self._sizes = dict(columns)
         self._names = {name.lower(): name for name in columns}
         self._measure = measure
@@ -76,6 +85,27 @@ class RowSizes:
         text = sql.lower()
         return self._total(name for name in self._sizes if name.lower() in text) if text else 0
 
+    def after_update(self, dataset: LanceDataset, columns: Iterable[str]) -> RowSizes:
+        """Return the sizes in the version that an update made: only the columns that it set have other values."""
+        changed = {self._names.get(column.replace("`", "").partition(".")[0].lower()) for column in columns}
+        fixed = _fixed_sizes(dataset)
+        if None in changed or fixed.keys() != self._sizes.keys():
+            return measure_rows(dataset)
+        sizes = {name: fixed[name] if name in changed else size for name, size in self._sizes.items()}
+        return RowSizes(sizes, partial(_measure_columns, copy(dataset)), is_bound=True)
+
+    def after_delete(self, dataset: LanceDataset, rows_before: int) -> RowSizes:
+        """Return bounds of the sizes in the version that a delete made: the rows left may be the largest."""
+        rows = dataset.count_rows()
+        fixed = _fixed_sizes(dataset)
+        if not rows or rows > rows_before or fixed.keys() != self._sizes.keys():
+            return measure_rows(dataset)
+        sizes = {
+            name: size if size is None or fixed[name] is not None else -(-size * rows_before // rows)
+            for name, size in self._sizes.items()
+        }
+        return RowSizes(sizes, partial(_measure_columns, copy(dataset)), is_bound=True)
+
     def _total(self, names: Iterable[str]) -> int:
         names = list(names)
         unknown = [name for name in dict.fromkeys(names) if self._sizes[name] is None]
@@ -93,7 +123,29 @@ def batch_rows_for(row_bytes: int) -> int | None:
 
 def measure_rows(dataset: LanceDataset) -> RowSizes:
     """Return the sizes of a dataset's rows; those that vary are measured on demand, from a few rows."""
-    return RowSizes({field.name: _fixed_bytes(field) for field in dataset.schema}, partial(_measure_columns, dataset))
+    return RowSizes(_fixed_sizes(dataset), partial(_measure_columns, copy(dataset)))
+
+
+def row_sizes_of(dataset: LanceDataset) -> RowSizes:
+    """Return the sizes that are kept with a dataset for its version, or measure and keep them.
+
+    To measure a text column takes 4 ms and a dictionary of 100,000 rows another 4 ms, beside 12 ms for the update and
+    9 ms for the delete of a row. So writers keep the sizes from one version to the next.
+    """
+    version, sizes = dataset.__dict__.get(_KEPT, (None, None))
+    if sizes is None or version != dataset.version:
+        sizes = measure_rows(dataset)
+        keep_row_sizes(dataset, sizes)
+    return sizes
+
+
+def keep_row_sizes(dataset: LanceDataset, sizes: RowSizes) -> None:
+    """Keep sizes with a dataset until its version changes."""
+    dataset.__dict__[_KEPT] = (dataset.version, sizes)
+
+
+def _fixed_sizes(dataset: LanceDataset) -> dict[str, int | None]:
+    return {field.name: _fixed_bytes(field) for field in dataset.schema}
 
 
 def _measure_columns(dataset: LanceDataset, columns: list[str]) -> dict[str, int]:
@@ -104,11 +156,49 @@ def _measure_columns(dataset: LanceDataset, columns: list[str]) -> dict[str, int
     return sizes
 
 
-def check_rewritten_rows(dataset: LanceDataset, where: str | None, values: Iterable[str]) -> None:
-    """Refuse an update that would not fit into memory: Lance writes the rows that it changes in batches of 8192."""
-    sizes = measure_rows(dataset)
+def update_rows(dataset: LanceDataset, updates: Mapping[str, str], where: str | None) -> UpdateResult:
+    """Update rows, unless that would not fit into memory: Lance writes the rows that it changes in batches of 8192."""
+    sizes = _check_sizes(dataset, partial(_check_rewritten_rows, dataset, where, list(updates.values())))
+    before = dataset.version
+    result = dataset.update(dict(updates), where=where)
+    # Otherwise nothing was written, or another writer has committed in between.
+    if dataset.version == before + 1:
+        keep_row_sizes(dataset, sizes.after_update(dataset, updates))
+    return result
+
+
+def delete_rows(dataset: LanceDataset, condition: str) -> DeleteResult:
+    """Delete rows, unless the columns of the condition would not fit into memory."""
+    sizes = _check_sizes(dataset, partial(_check_condition, dataset, condition))
+    before, rows = dataset.version, dataset.count_rows()
+    result = dataset.delete(condition)
+    if dataset.version == before + 1:
+        keep_row_sizes(dataset, sizes.after_delete(dataset, rows))
+    return result
+
+
+def check_evaluated_columns(dataset: LanceDataset, condition: str) -> None:
+    """Refuse the condition of a change if its columns would not fit into memory: Lance reads batches of 8192 rows."""
+    _check_sizes(dataset, partial(_check_condition, dataset, condition))
+
+
+def _check_sizes(dataset: LanceDataset, check: Callable[[RowSizes], None]) -> RowSizes:
+    """Check the sizes of a dataset's rows and return them; upper bounds that are too large are measured again."""
+    sizes = row_sizes_of(dataset)
+    try:
+        check(sizes)
+    except InvalidInputError:
+        if not sizes.is_bound:
+            raise
+        sizes = measure_rows(dataset)
+        keep_row_sizes(dataset, sizes)
+        check(sizes)
+    return sizes
+
+
+def _check_rewritten_rows(dataset: LanceDataset, where: str | None, values: Iterable[str], sizes: RowSizes) -> None:
     row_bytes = sizes.row_bytes + sum(map(sizes.bytes_named_in, values))
-    _check_condition(dataset, sizes, where or "")
+    _check_condition(dataset, where or "", sizes)
     if row_bytes * min(dataset.count_rows(), DEFAULT_BATCH_ROWS) <= _MAX_CHANGED_BYTES:
         return
     batch_rows = batch_rows_for(sizes.bytes_named_in(where or "")) or DEFAULT_BATCH_ROWS
@@ -120,12 +210,7 @@ def check_rewritten_rows(dataset: LanceDataset, where: str | None, values: Itera
         )
 
 
-def check_evaluated_columns(dataset: LanceDataset, condition: str) -> None:
-    """Refuse the condition of a change if its columns would not fit into memory: Lance reads batches of 8192 rows."""
-    _check_condition(dataset, measure_rows(dataset), condition)
-
-
-def _check_condition(dataset: LanceDataset, sizes: RowSizes, condition: str) -> None:
+def _check_condition(dataset: LanceDataset, condition: str, sizes: RowSizes) -> None:
     read_bytes = sizes.bytes_named_in(condition)
     rows = min(dataset.count_rows(), DEFAULT_BATCH_ROWS)
     if read_bytes * rows > _MAX_CHANGED_BYTES:

@@ -10,15 +10,18 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, TableVersionNotFoundError
 
+from pennon.tables.query import row_sizes
 from pennon.tables.query.row_sizes import (
     DEFAULT_BATCH_ROWS,
     MAX_VALUE_BYTES,
     RowSizes,
     batch_rows_for,
     check_evaluated_columns,
-    check_rewritten_rows,
+    delete_rows,
     longest_dictionary_value,
     measure_rows,
+    row_sizes_of,
+    update_rows,
 )
 from pennon.tables.query.scan import Query, count_rows, fit_to_rows
 
@@ -123,10 +126,10 @@ def test_wide_rows_are_updated_a_few_at_a_time(tmp_path: Path) -> None:
     dataset = lance.write_dataset(pa.RecordBatchReader.from_batches(batch.schema, batches), tmp_path / "t")
     assert count < DEFAULT_BATCH_ROWS
     with pytest.raises(InvalidInputError, match=r"rewrite 2048 rows .* Update 10\d\d rows at a time"):
-        check_rewritten_rows(dataset, None, ["1"])
+        update_rows(dataset, {"id": "1"}, None)
     with pytest.raises(InvalidInputError, match="smaller values"):
-        check_rewritten_rows(dataset, "text IS NULL", ["1"])
-    check_rewritten_rows(dataset, "id < 1000", ["1"])
+        update_rows(dataset, {"id": "1"}, "text IS NULL")
+    update_rows(dataset, {"id": "1"}, "id < 10")
 
 
 def test_only_columns_that_a_query_needs_are_read(tmp_path: Path) -> None:
@@ -140,3 +143,54 @@ def test_only_columns_that_a_query_needs_are_read(tmp_path: Path) -> None:
     assert fit_to_rows(Query(filter="word = 'x'", columns=["id"]), sizes).batch_rows is None
     with pytest.raises(TableVersionNotFoundError):
         fit_to_rows(Query(), sizes)
+
+
+def test_sizes_are_kept_over_updates_and_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"id": range(1000), "text": ["x" * 100] * 1000, "other": ["y" * 50] * 1000})
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    measured: list[str] = []
+    sample = row_sizes._sample
+
+    def record(dataset: lance.LanceDataset, columns: list[str]) -> dict[str, int]:
+        measured.extend(columns)
+        return sample(dataset, columns)
+
+    monkeypatch.setattr(row_sizes, "_sample", record)
+    update_rows(dataset, {"id": "id + 1"}, "id = 1")
+    assert sorted(measured) == ["other", "text"]
+    measured.clear()
+    for number in range(2, 6):
+        update_rows(dataset, {"id": "id"}, f"id = {number}")
+        delete_rows(dataset, f"text = 'x' OR id = {number}")
+    assert not measured
+    update_rows(dataset, {"text": "'z'"}, None)
+    update_rows(dataset, {"id": "id"}, "id = 100")
+    assert measured == ["text"]
+    exact = measure_rows(dataset)
+    assert exact.row_bytes <= row_sizes_of(dataset).row_bytes < 1.1 * exact.row_bytes
+
+
+def test_kept_sizes_do_not_hide_large_values(tmp_path: Path) -> None:
+    """Delete the small rows, or write large values: what is left must be refused as if it was measured again."""
+    rows = pa.table({"id": range(10_000), "text": [*["x"] * 9000, *["x" * 150_000] * 1000]})
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    delete_rows(dataset, "text = 'y'")
+    delete_rows(dataset, "id < 9000 AND id > 9")
+    assert row_sizes_of(dataset).bytes_named_in("text") >= 0.9 * measure_rows(dataset).bytes_named_in("text")
+    update_rows(dataset, {"text": f"'{'z' * 1000}'"}, None)
+    assert row_sizes_of(dataset).bytes_named_in("text") >= 1000
+    lance.write_dataset(pa.table({"id": range(20_000), "text": ["x" * 60_000] * 20_000}), tmp_path / "t", mode="append")
+    dataset.checkout_latest()
+    assert row_sizes_of(dataset).bytes_named_in("text") > 50_000
+
+
+def test_bounds_that_are_too_large_are_measured_before_a_refusal(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(9000), "text": [*["x" * 200_000] * 1000, *["x"] * 8000]})
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    delete_rows(dataset, "text = 'y'")
+    delete_rows(dataset, "id < 1000")
+    delete_rows(dataset, "id >= 1100")
+    delete_rows(dataset, "text = 'y'")
+    assert dataset.count_rows() == 100
+    update_rows(dataset, {"id": "id"}, "text = 'x'")
+    assert dataset.count_rows() == 100
