@@ -129,6 +129,7 @@ def test_wide_rows_are_updated_a_few_at_a_time(tmp_path: Path) -> None:
         update_rows(dataset, {"id": "1"}, None)
     with pytest.raises(InvalidInputError, match="smaller values"):
         update_rows(dataset, {"id": "1"}, "text IS NULL")
+    row_sizes._check_rewritten_rows(dataset, "id < 1000", ["1"], measure_rows(dataset))
     update_rows(dataset, {"id": "1"}, "id < 10")
 
 
