@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHAOS = Path(__file__).parent / "chaos"
 
 # Many container images turn bytecode files off. Then every test process rewrites the assertions of all tests, and every
-# server compiles Pennon: collecting all tests takes 22 s instead of 9 s, starting a server 2.5 s instead of 1.9 s.
+# server compiles Pennon. Measured in CPU time: 24 s and 13 s to collect all tests, 1.5 s and 1.3 s to start a server.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
