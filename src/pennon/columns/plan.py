@@ -14,6 +14,7 @@ from pennon.columns.row_spans import Mask, Spans, numbers_of, spans_of
 from pennon.columns.row_states import RowStatus
 from pennon.columns.state import FragmentState
 from pennon.tables.lance_errors import typed_errors
+from pennon.tables.query.scan import check_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,6 +193,8 @@ def live_rows(dataset: LanceDataset, fragment_id: int, rows: int, where: str | N
         scanner = dataset.scanner(
             fragments=[_fragment(dataset, fragment_id)], columns=[], filter=where, with_row_address=True
         )
+        if where is not None:
+            check_filter(scanner)
         addresses: NDArray[np.uint64] = scanner.to_table().column("_rowaddr").to_numpy()
     mask = np.zeros(rows, dtype=np.bool_)
     mask[(addresses & _OFFSET_BITS).astype(np.int64)] = True

@@ -45,7 +45,6 @@ from pennon.storage.layout import check_branch
 from pennon.tables.field_paths import find_field, plain_path
 from pennon.tables.lance_errors import typed_errors
 from pennon.tables.query.expressions import check_expression
-from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,8 +222,7 @@ class FeatureColumnOperations:
         if request.where is not None:
             request.where = check_expression(request.where, self.services.sql_limits)
             with typed_errors():
-                rows = batch_rows_for(row_sizes_of(dataset).bytes_named_in(request.where))
-                dataset.scanner([], request.where, limit=1, with_row_id=True, batch_size=rows).to_table()
+                dataset.scanner([], request.where, with_row_id=True).explain_plan()
         check_cluster(self.services.settings, request.cluster)
         check_manifest(request.manifest, self.services.settings)
 

@@ -26,6 +26,7 @@ from pennon.tables.query.scan import (
     fit_to_rows,
     is_point_read,
     is_read_from_first_rows,
+    isolate_conversions,
     open_reader,
     read_first_rows,
 )
@@ -75,7 +76,7 @@ class QueryOperations:
         table = self.resolver.table(identifier)
         handle = self.services.datasets.open(table, query.branch, query.version)
         if not is_read_from_first_rows(handle, query):
-            query = fit_to_rows(query, handle.row_sizes)
+            query = isolate_conversions(fit_to_rows(query, handle.row_sizes), handle.text_columns)
         reader: BatchStream
         if query.isolation_reason is None:
             reader = open_reader(handle, query, is_local=self.services.storage_root.root.is_local)
@@ -141,7 +142,7 @@ class QueryOperations:
     ) -> str:
         table = self.resolver.table(identifier)
         handle = self.services.datasets.open(table, query.branch, query.version)
-        query = fit_to_rows(query, handle.row_sizes)
+        query = isolate_conversions(fit_to_rows(query, handle.row_sizes), handle.text_columns)
         if query.isolation_reason is not None:
             process_request = self._process_request(table, handle, query)
             plan_text = self.services.query_pool.describe_plan(process_request, action, verbose=verbose)

@@ -66,6 +66,7 @@ def parse_query(body: Body, limits: SqlLimits = DEFAULT_LIMITS) -> Query:
         version=_optional(body, "version", int),
         branch=check_branch(_optional(body, "branch", str)),
         isolation_reason=reason,
+        converted=tuple(frozenset().union(*(each.converted for each in (condition, *expressions)))),
     )
 
 

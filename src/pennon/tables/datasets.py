@@ -8,12 +8,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import lance
+import pyarrow as pa
 from cachetools import LRUCache
 from lance import LanceDataset
 from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 
 from pennon.commits.committer import TableCommitter
 from pennon.core.identifiers import format_identifier
+from pennon.tables.arrow_types import contains_type
 from pennon.tables.query.first_rows import FirstRowsCache
 from pennon.tables.query.row_sizes import RowSizes, keep_row_sizes, measure_rows
 from pennon.tables.snapshots import new_session
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 #: Datasets that the next write of a table reuses. Each lists all fragments, so only a few are kept.
 _MAX_WRITERS = 64
+
+_TEXT_KINDS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
 
 _Key = tuple[str, str, int]
 
@@ -59,6 +66,7 @@ class Handle:
         #: The first rows, once a query has read them.
         self.cached_first_rows: FirstRowsCache | None = None
         self._row_sizes: RowSizes | None = None
+        self._text_columns: frozenset[str] | None = None
         self._dataset = dataset
 
     @property
@@ -77,11 +85,25 @@ class Handle:
         return self._row_sizes
 
     @property
+    def text_columns(self) -> frozenset[str]:
+        """The columns with texts or bytes in them, in lower case; kept, because every filter is checked for them."""
+        if self._text_columns is None:
+            schema = self.dataset.schema
+            self._text_columns = frozenset(
+                field.name.lower() for field in schema if contains_type(_is_text, field.type)
+            )
+        return self._text_columns
+
+    @property
     def first_rows(self) -> FirstRowsCache:
         """The first rows of the version."""
         if self.cached_first_rows is None:
             self.cached_first_rows = FirstRowsCache(self.dataset)
         return self.cached_first_rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _TEXT_KINDS)
 
 
 class _Writer(NamedTuple):

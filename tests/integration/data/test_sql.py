@@ -364,6 +364,17 @@ def test_a_query_whose_client_left_is_stopped(new: DataTable, pennon_server: Pen
     assert table.ids(filter="id < 2") == [0, 1]
 
 
+def test_a_text_with_a_nul_character_ends_no_api_process(tmp_path: Path) -> None:
+    converting = ("CAST(word AS INT) > 1", "word = id", "id IN (word)", "lower(word) = 5", "regexp_like('a', word)")
+    with PennonProcess(tmp_path) as server, RestClient(server.url) as http:  # with one process, which must not end
+        table = DataTable(http).create(pa.table({"id": [1], "word": ["(\0a"]}))
+        for condition in (*converting, "word > date '2020-01-01'"):
+            for body in ({"filter": condition, "k": 10}, {"columns": {"x": condition}, "k": 10}):
+                assert error(table.ask("query", body)) == (400, 13), body
+            assert error(table.ask("count_rows", {"predicate": condition})) == (400, 13), condition
+        assert table.do("count_rows") == 1
+
+
 def _cpu_ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])

@@ -4,6 +4,9 @@ Lance evaluates expressions in the calling process. Some would crash it: a deepl
 short one such as ``repeat(word, 100000000000)`` allocates more memory than the machine has. Every expression is
 therefore parsed here first: it may call listed functions only, and each call has a bound on the size of its result.
 ``Expression.isolation_reason`` names a missing or high bound: queries then run in a query process, writes are refused.
+
+Queries that may convert texts run in a query process, too (``Expression.converted``). The error of a failed conversion
+quotes the text, and Arrow aborts the process when the error of a stream contains a NUL character.
 """
 
 from __future__ import annotations
@@ -38,6 +41,38 @@ _QUERY_COPIES, _QUERY_BYTES = 16, 4096
 _WRITE_COPIES, _WRITE_BYTES = 64, 16 * 1024
 #: All expressions of one request together may reach this multiple of the bounds above.
 _REQUEST_FACTOR = 4
+#: Functions that take texts as they are and return texts. Functions in neither set may convert a text to a number or a
+#: time, or read it as a pattern.
+_TEXT_FUNCTIONS = frozenset(
+    [
+        *("btrim", "concat", "concat_ws", "initcap", "left", "lower", "ltrim", "md5", "replace", "reverse", "right"),
+        *("rtrim", "sha224", "sha256", "sha384", "sha512", "substr", "substring", "translate", "trim", "upper"),
+    ]
+)
+#: Functions that take texts as they are and return no texts.
+_TEXT_TESTS = frozenset(
+    [
+        *("array_contains", "array_has", "array_has_all", "array_has_any", "ascii", "bit_length", "char_length"),
+        *(
+            "character_length",
+            "contains",
+            "contains_tokens",
+            "ends_with",
+            "instr",
+            "length",
+            "octet_length",
+            "position",
+        ),
+        *("regexp_like", "starts_with", "strpos"),
+    ]
+)
+#: Their texts are converted if their other argument is a number.
+_LIST_TESTS = frozenset(["array_contains", "array_has", "array_has_all", "array_has_any"])
+#: Their texts are patterns unless they are the first argument.
+_PATTERN_FUNCTIONS = frozenset(["regexp_like", "regexp_match", "regexp_replace"])
+_CASTS = frozenset(["cast", "convert", "safe_cast"])
+#: Keywords before a typed literal, as in ``timestamp '2026-01-01'``: the other operand takes its type.
+_TYPES = frozenset(["datetime", "interval", "time", "timestamp"])
 #: Rows in a batch that Lance writes, and the bytes of literals that one batch may have.
 _BATCH_ROWS, _MAX_BATCH_BYTES = 8192, 256 * 1024 * 1024
 #: Tokens match as in Lance's own parser: strings in either quotes, names in backticks, letters of any language in
@@ -64,6 +99,7 @@ _TOKEN = re.compile(
 #: Parsing this many takes half a second.
 _MAX_TOKENS = 100_000
 _COMMAS = re.compile(r"'(?:[^']|'')*+'|(,)")
+_STRING = re.compile(r"'(?:[^']|'')*+'")
 _DEPTH_TOKENS = frozenset({"open", "close", "concat", "operator", "name", "number"})
 _COLUMN = re.compile(r"\s*(?:`(?:[^`]|``)*+`|[^\W\d]\w*+)(?:\.(?:`(?:[^`]|``)*+`|[^\W\d]\w*+))*\s*")
 _CONSTANTS = frozenset(["null", "true", "false"])
@@ -97,6 +133,8 @@ class Expression:
     conditions: int
     #: Bytes of literals outside of calls, such as the new value in an update.
     value_bytes: int
+    #: The names in conditions that may convert values: with a cast, two columns, or a literal that is no text.
+    converted: frozenset[str] = frozenset()
 
     @property
     def is_column(self) -> bool:
@@ -207,7 +245,7 @@ class _Frame:
 
     __slots__ = (
         *("arguments", "call", "compared_bytes", "is_array", "literal", "names_column", "column_arguments"),
-        *("tokens", "depth", "is_written"),
+        *("tokens", "depth", "is_written", "converts", "condition_names", "names", "operands"),
     )
 
     def __init__(self, call: str | None, depth: int, *, is_written: bool, is_array: bool = False) -> None:
@@ -227,6 +265,20 @@ class _Frame:
         self.column_arguments = 0
         #: Bytes of literals in the current condition.
         self.compared_bytes = 0
+        #: The names in the current condition, the number of its operands with names, and whether it converts values.
+        self.condition_names: set[str] = set()
+        self.operands = 0
+        self.converts = False
+        #: The names in earlier conditions.
+        self.names: set[str] = set()
+
+    def end_condition(self) -> set[str]:
+        """End the current condition, and return its names if it may convert values."""
+        found = self.condition_names
+        converted = found if self.converts or self.operands > 1 else set()
+        self.names |= found
+        self.condition_names, self.operands, self.converts = set(), 0, False
+        return converted
 
     def end_argument(self) -> None:
         if self.tokens:
@@ -248,8 +300,11 @@ class _Parser:
         self._value_bytes = 0
         self._literal_bytes = 0
         self._growth = Growth()
+        self._converted: set[str] = set()
         #: The previous token, if it was a name.
         self._previous_name: str | None = None
+        #: Whether the previous token was the point before the name of a nested field.
+        self._is_after_point = False
 
     def parse(self, *, long: bool) -> Expression:
         end, start, count, kept = 0, 0, 0, []
@@ -269,10 +324,14 @@ class _Parser:
         text = "".join([*kept, self._sql[start:]]) if kept else self._sql
         joined = self._literal_bytes + (self._value_bytes if self._growth.operands else 0)
         growth = self._growth + Growth(literal_bytes=joined)
-        return Expression(text, growth, self._literals, self._conditions, self._value_bytes)
+        for frame in self._frames:
+            self._converted |= frame.end_condition()
+        converted = frozenset(self._converted)
+        return Expression(text, growth, self._literals, self._conditions, self._value_bytes, converted)
 
     def _read_token(self, kind: str, text: str) -> None:
         name, self._previous_name = self._previous_name, None
+        is_after_point, self._is_after_point = self._is_after_point, text == "."
         frame = self._frames[-1]
         if kind == "open":
             self._open(text, name)
@@ -295,15 +354,17 @@ class _Parser:
         if kind in {"text", "number"}:
             frame.literal = text
             self._count_literal(frame, text)
+            frame.converts |= kind == "number"
         elif kind == "concat":
             frame.depth += 1
             self._growth += Growth(operands=1 if self._growth.operands else 2)
         elif kind == "operator":
             frame.depth += 1
+            frame.converts |= text == "::"
         elif kind == "name":
-            self._read_name(frame, text)
+            self._read_name(frame, text, is_nested=is_after_point)
 
-    def _read_name(self, frame: _Frame, text: str) -> None:
+    def _read_name(self, frame: _Frame, text: str, *, is_nested: bool) -> None:
         word = text.lower()
         self._previous_name = text
         if word in {"and", "or"}:
@@ -311,6 +372,7 @@ class _Parser:
                 self._open_betweens -= 1
                 return
             frame.depth, frame.compared_bytes = 0, 0
+            self._converted |= frame.end_condition()
             self._conditions += 1
         elif word in _WORD_OPERATORS or word == "between":
             frame.depth += 1
@@ -319,8 +381,14 @@ class _Parser:
             self._frames.append(_Frame(None, 1, is_written=frame.is_written))
         elif word == "end":
             self._close()
+        elif word in {"true", "false"}:
+            frame.converts = True
         elif word not in _CONSTANTS:
             frame.names_column = True
+            frame.converts |= word in _CASTS
+            if not is_nested:
+                frame.condition_names.add(word.strip("`"))
+                frame.operands += word not in KEYWORDS or word in _TYPES
 
     def _count_literal(self, frame: _Frame, text: str, count: int = 1) -> None:
         self._literals += count
@@ -332,6 +400,7 @@ class _Parser:
 
     def _run(self, frame: _Frame, text: str) -> None:
         """Count the literals of a run; each has a comma after it."""
+        frame.converts |= "'" not in text or any(map(str.isdigit, _STRING.sub("", text)))
         count = _COMMAS.sub(r"\1", text).count(",") if "'" in text else text.count(",")
         self._count_literal(frame, text, count)
         frame.arguments += [None] * count
@@ -339,6 +408,9 @@ class _Parser:
     def _open(self, text: str, name: str | None) -> None:
         outer = self._frames[-1]
         call = _called_function(name) if text == "(" and name is not None else None
+        if call is not None and name is not None and call != "in":
+            outer.operands -= 1  # the name was that of the function
+            outer.condition_names.discard(name.lower().strip("`"))
         is_written = call != "in" and (call is not None or outer.is_written or text == "[")
         outer.tokens += 1
         outer.literal = None
@@ -353,6 +425,7 @@ class _Parser:
         if inner.call != "in":
             outer.compared_bytes += inner.compared_bytes
         inner.end_argument()
+        self._close_operand(inner, outer)
         outer.depth += inner.depth
         outer.names_column = outer.names_column or inner.column_arguments > 0
         if inner.is_array:  # as in make_array(); its literals are counted by their bytes
@@ -362,6 +435,18 @@ class _Parser:
             if len(inner.arguments) < required:
                 raise InvalidInputError(f"{inner.call}() needs at least {required} arguments.")
             self._growth = grow(inner.call, inner.arguments, self._growth)
+
+    def _close_operand(self, inner: _Frame, outer: _Frame) -> None:
+        """End what may be an operand of a condition: a call, a list of values, or an expression in parentheses."""
+        takes_texts = inner.call in _TEXT_FUNCTIONS or inner.call in _TEXT_TESTS or inner.call in _PATTERN_FUNCTIONS
+        if not takes_texts:
+            outer.converts |= inner.converts or inner.call not in (None, "in")
+        elif inner.call not in _LIST_TESTS:
+            inner.converts = inner.call in _PATTERN_FUNCTIONS and None in inner.arguments[1:]
+        self._converted |= inner.end_condition()
+        outer.operands += bool(inner.names)
+        if inner.call not in _TEXT_TESTS:
+            outer.condition_names |= inner.names
 
     def _check_size(self, tokens: int) -> None:
         if tokens > _MAX_TOKENS:

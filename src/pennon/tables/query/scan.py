@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
@@ -80,6 +80,8 @@ class Query:
     branch: str = ""
     #: Why the query must run in a query process; None if the API process may run it.
     isolation_reason: str | None = None
+    #: The names in conditions and columns that may convert values of one type to another.
+    converted: tuple[str, ...] = ()
     #: How many rows to read at a time; None for as many as Lance does.
     batch_rows: int | None = None
 
@@ -123,6 +125,13 @@ def fit_to_rows(query: Query, sizes: RowSizes) -> Query:
     return replace(query, batch_rows=batch_rows, isolation_reason=reason)
 
 
+def isolate_conversions(query: Query, text_columns: Set[str]) -> Query:
+    """Return a query that runs in a query process if it may convert texts: a failed conversion can end the process."""
+    if query.isolation_reason is not None or text_columns.isdisjoint(query.converted):
+        return query
+    return replace(query, isolation_reason="its conversion of texts")
+
+
 def _is_expression(column: str) -> bool:
     return _COLUMN_NAME.fullmatch(column) is None
 
@@ -138,6 +147,15 @@ def count_rows(dataset: LanceDataset, condition: str, batch_rows: int | None) ->
         if batch_rows is None:
             return dataset.count_rows(condition or None)
         return dataset.scanner([], condition, with_row_id=True, batch_size=batch_rows).count_rows()
+
+
+def check_filter(scanner: LanceScanner) -> None:
+    """Evaluate the filter of a scanner, and raise its errors.
+
+    A scan whose filter fails on a value with a NUL character aborts the process (see ``query.expressions``); a count
+    raises the error.
+    """
+    scanner.count_rows()
 
 
 def open_reader(handle: Handle, query: Query, *, is_local: bool) -> BatchStream:

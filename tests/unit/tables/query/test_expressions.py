@@ -142,6 +142,34 @@ def test_what_cannot_grow_much_runs_anywhere(sql: str) -> None:
     check_expression(sql)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("CAST(w AS INT) = n", "w::int = 1", "w = n", "n IN (w)", "w IN (n)", "w = 1 + 1", "w = (true AND flag)"),
+        *("w > date '2020-01-01'", "w = timestamp '2020-01-01'", "w BETWEEN n AND 5", "(true AND w) = n"),
+        *("lower(w) = 5", "(lower(w)) = (5)", "w || 'x' = 5", "coalesce(w, 5) > 1", "upper(w) = true", "`W` = n"),
+        *("regexp_like('a', w)", "regexp_match('x', 'y', w) IS NULL", "array_has(w, 5)", "w.x = n", "x = 1 OR w = n"),
+        "w IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)",
+        "w IN ('1', 2, 3, 4, 5, 6, 7, 8, 9, '10')",
+    ],
+)
+def test_names_of_values_that_may_be_converted_are_known(sql: str) -> None:
+    assert "w" in parse_expression(sql).converted
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("w = 'x' AND n = 1", "n > 1 AND (w = 'a' OR v = 'b')", "w IN ('x', 'y')", "w LIKE 'x%'", "w IS NOT NULL"),
+        *("length(w) > 5", "lower(w) = 'x'", "substr(w, 1, 2) = 'ab'", "regexp_like(w, 'a')", "array_has(w, 'x')"),
+        *("w BETWEEN '1' AND '2'", "w.x = 'y'", "n = 1 AND strpos(w, 'x') = 2", "NOT w = 'x'"),
+        f"w IN ({', '.join(repr(str(number)) for number in range(20))})",
+    ],
+)
+def test_texts_that_are_compared_as_they_are_count_as_unconverted(sql: str) -> None:
+    assert "w" not in parse_expression(sql).converted
+
+
 def test_comments_are_left_out_as_lance_reads_them() -> None:
     assert check_expression("a = 1 -- b\r OR c = '\nAND d = '/*' /* ' */") == "a = 1  \nAND d = '/*'  "
     assert check_expression("a = '--' AND b = \"/*\" AND `--` = 1") == "a = '--' AND b = \"/*\" AND `--` = 1"
