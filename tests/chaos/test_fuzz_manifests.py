@@ -262,5 +262,9 @@ def test_no_manifest_ends_the_server_or_leads_out_of_its_table(
 def test_no_manifest_of_many_ends_the_server(server: PennonProcess, template: Path, secret: Path) -> None:
     seed, until = random.SystemRandom().randrange(2**32), time.monotonic() + 300
     while time.monotonic() < until:
-        run_case(server, template, secret, seed)
+        try:
+            run_case(server, template, secret, seed)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
         seed += 1

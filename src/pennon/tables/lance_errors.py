@@ -35,7 +35,7 @@ _PREFIX = re.compile(
     r"^(?:(?:Wrapped error|External error|Invalid user input|LanceError\(\w+\)|Schema error|Arrow error): )+"
 )
 #: Errors of storage: not caused by the request.
-_STORAGE = re.compile(r"Generic \S+ error: |\(os error \d+\)|Not found: \S*/")
+_STORAGE = re.compile(r"Generic (?!memory )\S+ error: |\(os error \d+\)|Not found: \S*/")
 _PATH = re.compile(r"(?:[A-Za-z0-9_.$%-]+/){2,}[A-Za-z0-9_.$%-]*")
 #: The number of characters at the start and the end of a long message that are searched: a message repeats the caller's
 #: SQL, and the time to search it is quadratic in its length.
@@ -79,7 +79,7 @@ _DAMAGE: tuple[Rule, ...] = (
         r"|failed to fill whole buffer"
         r"|Fragment \d+ does not contain any data|No data files found for schema"
         # A range past the end of a file that exists: storage answered, so the file or its manifest is wrong.
-        r"|Requested range was invalid|Out of range of file |but object was only \d+ bytes",
+        r"|Requested range was invalid|Out of range of file |but object was only \d+ bytes|Generic memory error: ",
         lambda m: InvalidInputError(f"The version cannot be read: its files are corrupt. {clean_message(m.string)}"),
     ),
     _rule(r"^Task was aborted|task \d+ panicked", lambda _: LancePanicError()),  # a panic on one of Lance's own threads

@@ -38,6 +38,7 @@ def test_a_long_name_of_a_column_is_cut() -> None:
         "Not found: No data files found for schema: , fragment_id=0, /lance/rust/lance/src/dataset/fragment.rs:1239:24",
         "LanceError(IO): failed to fill whole buffer, /lance/rust/lance-io/src/local.rs:1:1",
         "LanceError(IO): Generic S3 error: Requested range was invalid",
+        "LanceError(IO): Generic memory error: Invalid range 0..2694 for object of size 2692 bytes",
     ],
 )
 def test_what_fails_again_is_not_taken_for_a_fault_of_storage(message: str) -> None:
