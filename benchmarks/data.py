@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PARTS: dict[str, Callable[[Stage], None]] = {
     "insert-1-row": inserting.measure_single_rows,
+    "insert-16-tables": inserting.measure_many_tables,
+    "insert-1-client": inserting.measure_one_client,
     "insert-stream": inserting.measure_stream,
     "query-1GB": answering.measure_one,
     "query-16x100MB": answering.measure_many,

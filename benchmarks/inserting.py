@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import count
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from load import Client, drive
 from memory import Watch
 from servers import PENNON, BenchmarkError
 from stage import expect_rows, fill, table_path
-from transfer import post_arrow, upload
+from transfer import fetch, post_arrow, upload
 from verdicts import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from load import Sample
     from servers import Server
     from stage import Stage
 
@@ -31,33 +33,51 @@ _UPSERT = "merge_insert", "&on=id&when_matched_update_all=true&when_not_matched_
 
 def measure_single_rows(stage: Stage) -> None:
     """Let 16 clients insert one row each, again and again, into one table."""
+    _measure_single_rows(stage, "insert-1-row", _CONNECTIONS, 1)
+
+
+def measure_many_tables(stage: Stage) -> None:
+    """Let 16 clients insert one row each, again and again, each into a table of its own: no commit is shared."""
+    _measure_single_rows(stage, "insert-16-tables", _CONNECTIONS, _CONNECTIONS)
+
+
+def measure_one_client(stage: Stage) -> None:
+    """Let one client insert one row after the other."""
+    _measure_single_rows(stage, "insert-1-client", 1, 1)
+
+
+def _measure_single_rows(stage: Stage, case: str, clients: int, tables: int) -> None:
     with stage.servers() as servers:
         watches = {server.name: Watch(server) for server in servers}
         for number in range(stage.plan.rounds):
+            names = [f"r{number}t{table}" for table in range(tables)]
             for server in servers:
                 with stage.awake(server), watches[server.name] as watch:
-                    _single_rows(stage, server, f"r{number}", watch)
+                    sample, work = _insert_rows(stage, server, names, clients)
+                    values = {"rate": sample.rate, "p50": sample.p50, "p99": sample.p99, "growth": watch.growth}
+                    stage.add(case, server.name, **values, work=work.per(sample.requests))
+                    if sample.errors:
+                        stage.findings.note(f"{case}, {server.name}: {sample.errors} errors; {sample.note}")
 
 
-def _single_rows(stage: Stage, server: Server, name: str, watch: Watch) -> None:
+def _insert_rows(stage: Stage, server: Server, names: list[str], clients: int) -> tuple[Sample, Work]:
+    """Create tables of one row each and insert into them, the clients in turn; check that no row was lost."""
     row = samples.OneRow()
-    create = post_arrow(server, table_path(name, "create"), row.with_id(0))
-    if drive(server, [Client(iter([create]))]).errors:
-        raise BenchmarkError(f"{server.name} did not create a table of one row")
+    creates = [post_arrow(server, table_path(name, "create"), row.with_id(0)) for name in names]
+    if drive(server, [Client(iter(creates))]).errors:
+        raise BenchmarkError(f"{server.name} did not create tables of one row")
 
     def inserts(client: int) -> Iterator[bytes]:
-        number = client
-        while True:
-            number += _CONNECTIONS
-            yield post_arrow(server, table_path(name, "insert"), row.with_id(number))
+        path = table_path(names[client % len(names)], "insert")
+        for turn in count(1):
+            yield post_arrow(server, path, row.with_id(client + turn * clients))
 
     with Work(server) as work:
-        sample = drive(server, [Client(inserts(n)) for n in range(_CONNECTIONS)], stage.plan.seconds)
-    if sample.errors:
-        stage.findings.note(f"insert-1-row, {server.name}: {sample.errors} errors; {sample.note}")
-    expect_rows(server, name, 1 + sample.requests)
-    values = {"rate": sample.rate, "p50": sample.p50, "p99": sample.p99, "growth": watch.growth}
-    stage.add("insert-1-row", server.name, **values, work=work.per(sample.requests))
+        sample = drive(server, [Client(inserts(client)) for client in range(clients)], stage.plan.seconds)
+    stored = sum(int(fetch(server, table_path(name, "count_rows"), "{}")) for name in names)
+    if stored != len(names) + sample.requests:
+        raise BenchmarkError(f"{server.name}: {stored} rows instead of {len(names) + sample.requests}")
+    return sample, work
 
 
 def measure_stream(stage: Stage) -> None:

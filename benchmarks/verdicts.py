@@ -37,6 +37,8 @@ class Goal:
 GOALS = (
     Goal("insert-1-row", "rate", 5.0, PEER, at_least=True),
     Goal("insert-1-row", "p99 ms", 1 / 3, PEER),
+    Goal("insert-16-tables", "rate", 2.0, PEER, at_least=True),
+    Goal("insert-1-client", "rate", 2.0, PEER, at_least=True),
     Goal("insert-stream", "MB/s", 0.5, LOCAL, at_least=True),
     Goal("insert-stream", "RSS +MB", 300.0),
     Goal("query-1GB", "MB/s", 2.0, PEER, at_least=True),
