@@ -89,6 +89,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "spark_conf",
         "clusters",
         "spark_start_timeout_seconds",
+        "spark_idle_timeout_seconds",
         "environment_folder",
         "environment_cache_bytes",
         "package_indexes",

@@ -245,6 +245,12 @@ class Settings(BaseSettings):
     spark_start_timeout_seconds: float = Field(
         60.0, gt=0, description="Timeout for reaching a Spark cluster, after which the waiting job fails."
     )
+    spark_idle_timeout_seconds: float = Field(
+        900.0,
+        ge=0,
+        description="Close a worker's Spark session after this time without a job, which frees its memory; 0 keeps it "
+        "open. The next job starts Spark again.",
+    )
     environment_folder: Path | None = Field(
         None, description="Where the packages of functions are installed; by default in the folder."
     )

@@ -35,6 +35,20 @@ def test_a_session_of_too_many_tenants_is_opened_again_when_it_is_idle(sessions:
         assert run(second, lambda _: {"at": "server"}) == [{"at": "server"}]
 
 
+def test_an_idle_session_is_closed_and_opened_again(sessions: Sessions) -> None:
+    with sessions.use() as used:
+        sessions.close_idle(0)
+        assert used.is_alive()
+    assert used._jvm is not None
+    sessions.close_idle(3600)
+    assert used.is_alive()
+    sessions.close_idle(0)
+    assert not used._jvm.is_alive
+    with sessions.use() as again:
+        assert again is not used
+        assert again.spark.range(3).count() == 3
+
+
 def test_a_driver_is_not_taken_from_those_who_use_it(sessions: Sessions) -> None:
     with (
         sessions.use(),

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -164,6 +165,8 @@ class Sessions:
         self._opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._open: dict[str, Session] = {}
         self._users: Counter[str] = Counter()
+        #: When a job last began or ended to use each session.
+        self._used_at: dict[str, float] = {}
 
     @contextmanager
     def use(self, name: str | None = None, image: str | None = None, check: Check = never) -> Iterator[Session]:
@@ -172,9 +175,7 @@ class Sessions:
         Executors that are containers have the given image.
         """
         cluster = find_cluster(self._settings, name, image)
-        with self._lock:
-            opening = self._opening[cluster.name if cluster.is_remote else _DRIVER]
-        with acquire(opening, check):
+        with acquire(self._opening_lock(cluster), check):
             session = self._open_or_reuse(cluster, check)
             self._count(cluster, 1)
         try:
@@ -182,14 +183,33 @@ class Sessions:
         finally:
             self._count(cluster, -1)
 
+    def close_idle(self, seconds: float) -> None:
+        """Close the sessions that no job has used for a time."""
+        for name, session in list(self._open.items()):
+            opening = self._opening_lock(session.cluster)
+            if not opening.acquire(blocking=False):
+                continue  # it is about to be used
+            try:
+                is_idle = not self._users[name] and time.monotonic() - self._used_at[name] >= seconds
+                if is_idle and self._open.get(name) is session:
+                    del self._open[name]
+                    session.close()
+            finally:
+                opening.release()
+
     def close(self) -> None:
         """Close all sessions."""
         while self._open:
             self._open.popitem()[1].close()
 
+    def _opening_lock(self, cluster: Cluster) -> threading.Lock:
+        with self._lock:
+            return self._opening[cluster.name if cluster.is_remote else _DRIVER]
+
     def _count(self, cluster: Cluster, change: int) -> None:
         with self._lock:
             self._users[cluster.name] += change
+            self._used_at[cluster.name] = time.monotonic()
 
     def _open_or_reuse(self, cluster: Cluster, check: Check) -> Session:
         session = self._open.get(cluster.name)

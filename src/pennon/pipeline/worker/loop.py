@@ -37,6 +37,7 @@ logger = logging.getLogger("pennon.worker")
 
 # Intervals; none was measured.
 _TRIGGER_SECONDS = 1.0
+_IDLE_SPARK_SECONDS = 10.0
 #: How long a job stays claimed when its cluster cannot be opened beside another.
 _BUSY_SECONDS = 5.0
 #: The pause after the catalog could not be read.
@@ -115,6 +116,7 @@ class Worker:
         for name, action, seconds in (
             ("heartbeat", lambda: self._worker_registry.heartbeat(me, self._busy), settings.job_lease_seconds),
             ("triggers", self._triggers, _TRIGGER_SECONDS),
+            ("idle-spark", self._close_idle_spark, _IDLE_SPARK_SECONDS),
         ):
             repeat = partial(self._repeat, name, action, seconds)
             threading.Thread(target=repeat, name=f"pennon-worker-{name}", daemon=True).start()
@@ -140,6 +142,11 @@ class Worker:
             return
         except (ClusterUnavailableError, JavaNotFoundError, TaskError) as error:
             logger.warning("Spark did not start; the first job will start it: %s", error)
+
+    def _close_idle_spark(self) -> None:
+        seconds = self._services.settings.spark_idle_timeout_seconds
+        if seconds:
+            self._services.sessions.close_idle(seconds)
 
     def _check(self) -> None:
         if self.stopping.is_set():
