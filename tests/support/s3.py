@@ -9,9 +9,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from urllib.request import urlopen
 
 import boto3
 from botocore.config import Config
+
+from tests.support.s3_app import REQUESTS
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "us-east-1"
@@ -106,6 +109,11 @@ class S3Server:
         found = client.list_objects_v2(**where).get("Contents", [])
         begun = client.list_multipart_uploads(**where).get("Uploads", [])
         return {str(item["Key"]) for item in [*found, *begun]}
+
+    def take_requests(self) -> list[str]:
+        """Return the requests since the last call, each as a method and a path."""
+        with urlopen(f"{self.endpoint}{REQUESTS}") as answer:
+            return str(answer.read().decode()).splitlines()
 
     def remove_root(self, root: S3Root) -> None:
         """Delete a bucket with all that is in it."""

@@ -1,7 +1,8 @@
 """The S3 server of the tests as a program: ``python -m tests.support.s3_app KEY_ID``.
 
 It serves moto's S3 on a free port of the loopback address, prints the port, and ends when its standard input
-does, so that it never outlives the tests. Two things are added to moto, without which it is kinder than S3:
+does, so that it never outlives the tests. ``GET /_requests`` returns the requests since the last such call, as lines of
+a method and a path. Two things are added to moto, without which it is kinder than S3:
 
 * One request is carried out at a time. moto looks whether a key exists and then stores it, in threads, so
   that of two racing conditional puts both could win.
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+#: The path that returns the requests; no bucket may have a name with an underscore.
+REQUESTS = "/_requests"
 DENIED = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n'
     b"<Error><Code>InvalidAccessKeyId</Code><Message>The key id is not known.</Message></Error>"
@@ -43,8 +46,16 @@ class HonestS3:
         self._application = application
         self._key_id = key_id
         self._one_at_a_time = threading.Lock()
+        self._requests: list[str] = []
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == REQUESTS:
+            requests, self._requests = self._requests, []
+            text = "\n".join(requests).encode()
+            start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(text)))])
+            return [text]
+        listed = f"?{environ['QUERY_STRING']}" if environ.get("QUERY_STRING") else ""
+        self._requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{listed}")
         # The body is read before the lock is taken, so that a client that stalls holds up nobody else.
         _read_body(environ)
         if not self._knows(environ):

@@ -113,7 +113,7 @@ class CommitAuthority:
         """Check a proposal, and return it staged; for a replay, return the version that is already committed."""
         self._ownership.require_table(table)
         try:
-            staged = self._stage(table, proposal)
+            staged = self._stage(table, proposal, by_client=by_client)
         except (ConcurrentModificationError, InvalidInputError) as error:
             # A table that was just dropped lacks the files as well.
             if self._database.read(lambda connection: tables.find_by_id(connection, table.id)) is None:
@@ -130,7 +130,7 @@ class CommitAuthority:
             check_client_commit(table, branch, operation_of(staged.folder, branch, staged.manifest))
         return staged
 
-    def _stage(self, table: Table, proposal: Proposal) -> Staged | Version:
+    def _stage(self, table: Table, proposal: Proposal, *, by_client: bool) -> Staged | Version:
         folder = self._storage_root.folder(table.location)
         branch = check_branch(proposal.branch)
         name = staged_name(table, folder, proposal)
@@ -138,7 +138,7 @@ class CommitAuthority:
         if known is None:
             latest = self._latest(table, branch)
             try:
-                return self._inspector.inspect(table, folder, proposal, latest)
+                return self._inspector.inspect(table, folder, proposal, latest, by_client=by_client)
             except FileNotFoundError:
                 # The client lost it, or a concurrent request published it.
                 known = self._history.find_recorded(table, branch, proposal.version)
@@ -211,6 +211,7 @@ class CommitAuthority:
         if published.digest != version.digest:
             raise ConcurrentModificationError(f"Version {version.version} was written by another writer.")
         self._inspector.remember(published, staged.manifest)
+        self._history.remember_published(published)
         return published
 
     def _commit_managed(self, entries: Sequence[Entry], on_commit: OnCommit, *, by_client: bool) -> list[Version]:
@@ -278,7 +279,7 @@ class CommitAuthority:
         if proposal.version != before + 1:
             raise ConcurrentModificationError(f"Version {proposal.version} cannot follow version {before}.")
         try:
-            staged = self._inspector.inspect(table, folder, proposal, latest)
+            staged = self._inspector.inspect(table, folder, proposal, latest, by_client=True)
         except FileNotFoundError:
             raise InvalidInputError("manifest_path names no file: there is no staged manifest.") from None
         self._check_first_of_branch(staged, proposal, latest)

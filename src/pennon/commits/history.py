@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 #: Comparisons of versions that are cached; most take a few hundred bytes.
 _COMPARISON_CACHE_ENTRIES = 4096
+_PUBLISHED_ENTRIES = 1024
 
 
 class History:
@@ -46,6 +47,15 @@ class History:
         self._compared: LRUCache[tuple[str, str, int, str | None], ColumnWrite | None] = LRUCache(
             _COMPARISON_CACHE_ENTRIES
         )
+        #: The last version of each branch that this process published. Its record is finalized a moment later; without
+        #: this, the next of several inserts in a row would take the commit for an interrupted one and complete it,
+        #: which costs three more requests on an object store.
+        self._published: LRUCache[tuple[str, str], Version] = LRUCache(_PUBLISHED_ENTRIES)
+
+    def remember_published(self, version: Version) -> None:
+        """Remember a version that this process has published."""
+        with self._lock:
+            self._published[version.table_id, version.branch] = version
 
     def latest(self, table: Table, branch: str) -> Version | None:
         """Return the newest version of a branch; none for a table without data."""
@@ -115,8 +125,8 @@ class History:
         newest = self.latest(table, branch)
         if newest is None or limit == 0:
             return []
-        if table.managed and limit == 2 and descending and after is None:
-            return [newest, *self._before(table, newest, folder)]
+        if table.managed and limit <= 2 and descending and after is None:
+            return [newest, *(self._before(table, newest, folder) if limit == 2 else [])]
         if not table.managed:
             stored = {version.version: version for version in stored_versions(folder, table.id, branch)}
             numbers = sorted(stored, reverse=descending)
@@ -258,7 +268,7 @@ class History:
     def _latest_managed(self, table: Table, branch: str, folder: FileIO) -> Version | None:
         newest = self._database.cached_read(versions.latest, table.id, branch)
         if newest is not None and newest.pending:
-            newest = self._recorded(table, branch)
+            newest = self._published_here(newest) or self._recorded(table, branch)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
             self._withdraw_branch(table, branch, folder)
             newest = self._recorded(table, branch)
@@ -275,6 +285,13 @@ class History:
         while newest is not None and (newer := self.adopt(table, branch, newest.version + 1)) is not None:
             newest = newer
         return newest
+
+    def _published_here(self, pending: Version) -> Version | None:
+        """Return a pending version as it is on storage, if this process has published it."""
+        with self._lock:
+            known = self._published.get((pending.table_id, pending.branch))
+        is_same = known is not None and (known.version, known.digest) == (pending.version, pending.digest)
+        return known if is_same else None
 
     def _recorded(self, table: Table, branch: str) -> Version | None:
         """Return the latest recorded version without a cache; an interrupted commit is completed or withdrawn."""

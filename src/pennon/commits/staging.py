@@ -93,8 +93,13 @@ class Inspector:
             getsizeof=lambda seen: 400 + 250 * (len(seen[1].data_files) + len(seen[1].deletion_files)),
         )
 
-    def inspect(self, table: Table, folder: FileIO, proposal: Proposal, latest: Version | None) -> Staged:
-        """Return the staged version if it is valid; raises ``FileNotFoundError`` if its manifest does not exist."""
+    def inspect(
+        self, table: Table, folder: FileIO, proposal: Proposal, latest: Version | None, *, by_client: bool
+    ) -> Staged:
+        """Return the staged version if it is valid; raises ``FileNotFoundError`` if its manifest does not exist.
+
+        The data files of a client's commit are looked for on storage; Pennon has just written its own.
+        """
         branch = check_branch(proposal.branch)
         staged = staged_name(table, folder, proposal)
         scheme = _scheme_of(staged)
@@ -103,8 +108,8 @@ class Inspector:
                 f"The table's manifests do not use the naming scheme {scheme}; use the scheme of its latest version."
             )
         path = f"{versions_folder(branch)}/{staged}"
-        content = folder.read(path)
-        _check_tag(folder, path, proposal, len(content))
+        content, e_tag = folder.read_tagged(path)
+        _check_tag(proposal, len(content), e_tag)
         manifest = _check_content(content, proposal.version, branch)
         follows = latest is not None and latest.version + 1 == proposal.version
         before = self._before(table, folder, latest) if follows or manifest.bases else None
@@ -112,7 +117,7 @@ class Inspector:
         if manifest.bases:
             self._confinement.check_staged(table, manifest, before.bases if before is not None else ())
         if follows and before is not None:
-            _check_lineage(folder, branch, manifest, before)
+            _check_lineage(folder, branch, manifest, before, probe=by_client)
             column_write = column_write_of(folder, branch, content, manifest, before)
         version = Version(
             table_id=table.id,
@@ -158,7 +163,7 @@ class Inspector:
         return seen
 
 
-def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Manifest) -> None:
+def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Manifest, *, probe: bool) -> None:
     """Refuse a manifest that is derived from another table.
 
     A writer that opened a table before it was dropped and created again stages manifests that need data files of the
@@ -169,7 +174,7 @@ def _check_lineage(folder: FileIO, branch: str, manifest: Manifest, before: Mani
     home = branch_folder(branch)
     unknown = sorted(manifest.data_files.keys() - before.data_files.keys())
     probed = unknown if len(unknown) <= _FILES_PROBED else [*unknown[: _FILES_PROBED - 1], unknown[-1]]
-    if any(folder.stat(f"{home}data/{name}") is None for name in probed):
+    if probe and any(folder.stat(f"{home}data/{name}") is None for name in probed):
         raise ConcurrentModificationError("The staged manifest needs data files that this table does not have.")
     if before.fragment_ids <= manifest.fragment_ids:
         return
@@ -199,13 +204,10 @@ def _scheme_of(name: str) -> Scheme:
     return parsed.scheme if parsed else "V2"
 
 
-def _check_tag(folder: FileIO, path: str, proposal: Proposal, size: int) -> None:
+def _check_tag(proposal: Proposal, size: int, e_tag: str | None) -> None:
     if proposal.manifest_size is not None and proposal.manifest_size != size:
         raise InvalidInputError(f"manifest_size is {proposal.manifest_size}, but the staged manifest has {size} bytes.")
-    if proposal.e_tag is None:
-        return
-    stored = folder.stat(path)
-    if stored is not None and stored.e_tag is not None and _plain_tag(stored.e_tag) != _plain_tag(proposal.e_tag):
+    if proposal.e_tag is not None and e_tag is not None and _plain_tag(e_tag) != _plain_tag(proposal.e_tag):
         raise InvalidInputError("e_tag does not match the staged manifest: it was overwritten since.")
 
 

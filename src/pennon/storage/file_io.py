@@ -35,6 +35,9 @@ class FileIO(Protocol):
     def read(self, path: str) -> bytes:
         """Return the content of a file; raises ``FileNotFoundError``."""
 
+    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
+        """Return the content of a file and its entity tag; raises ``FileNotFoundError``."""
+
     def stat(self, path: str) -> StoredFile | None:
         """Return the metadata of a file; None if it does not exist."""
 

@@ -42,9 +42,12 @@ class LocalFileIO:
         self._flushed_inode: int | None = None
 
     def read(self, path: str) -> bytes:
+        return self.read_tagged(path)[0]
+
+    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
         try:
             with open(f"{self._path}/{path}", "rb", opener=_open_no_link) as file:
-                return file.read()
+                return file.read(), _entity_tag(os.fstat(file.fileno()))
         except (IsADirectoryError, NotADirectoryError) as error:
             raise FileNotFoundError(path) from error
 
@@ -257,6 +260,10 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def _stored(path: str, status: os.stat_result) -> StoredFile:
-    """Return the metadata of a file, with the entity tag that Lance's object store gives it."""
-    tag = f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
-    return StoredFile(path, status.st_size, tag, status.st_mtime_ns // 1_000_000)
+    """Return the metadata of a file."""
+    return StoredFile(path, status.st_size, _entity_tag(status), status.st_mtime_ns // 1_000_000)
+
+
+def _entity_tag(status: os.stat_result) -> str:
+    """Return the entity tag that Lance's object store gives to a file."""
+    return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,13 +15,17 @@ from lance_namespace.errors import InvalidInputError
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
+from pennon.core.clock import now_millis
 from pennon.storage.file_io import StoredFile
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
+logger = logging.getLogger("pennon.storage")
+
 _DELETE_BATCH = 1000
+_REMOVAL_THREADS = 4
 _PREFIXES = {"s3": "aws_", "s3+ddb": "aws_", "gs": "google_", "az": "azure_", "abfs": "azure_", "abfss": "azure_"}
 _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
 _STORE_OPTIONS = {
@@ -88,8 +95,12 @@ class ObjectStoreFileIO:
             raise InvalidInputError(f"Invalid storage options for {location}: {reason}.") from error
 
     def read(self, path: str) -> bytes:
+        return self.read_tagged(path)[0]
+
+    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
         try:
-            return bytes(obstore.get(self._store, self._key(path)).bytes())
+            found = obstore.get(self._store, self._key(path))
+            return bytes(found.bytes()), found.meta["e_tag"]
         except NotFoundError as error:
             raise FileNotFoundError(path) from error
 
@@ -105,15 +116,22 @@ class ObjectStoreFileIO:
     def publish_if_absent(self, staged: str, final: str, content: bytes) -> StoredFile | None:
         stored = self.put_if_absent(final, content)
         if stored is not None:
-            self.remove(staged)
+            # The commit does not wait for it: if the process dies first, a cleanup collects the staged manifest.
+            _removal_pool().submit(self._remove_staged, staged)
         return stored
+
+    def _remove_staged(self, path: str) -> None:
+        try:
+            self.remove(path)
+        except Exception as error:  # noqa: BLE001 (the commit has succeeded)
+            logger.warning("could not remove the staged manifest %s: %s", path, error)
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         try:
-            obstore.put(self._store, self._key(path), content, mode="create", use_multipart=False)
+            written = obstore.put(self._store, self._key(path), content, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return None
-        return self.stat(path)
+        return StoredFile(path, len(content), written["e_tag"], now_millis())
 
     def replace(self, path: str, content: bytes) -> None:
         obstore.put(self._store, self._key(path), content, use_multipart=False)
@@ -155,6 +173,11 @@ class ObjectStoreFileIO:
     def _stored(self, entry: ObjectMeta) -> StoredFile:
         path = entry["path"][len(self.store_path) :].lstrip("/")
         return StoredFile(path, entry["size"], entry["e_tag"], int(entry["last_modified"].timestamp() * 1000))
+
+
+@cache
+def _removal_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_REMOVAL_THREADS, thread_name_prefix="pennon-removal")
 
 
 def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str | bool]]:

@@ -24,6 +24,9 @@ class ReadOnlyFileIO:
     def read(self, path: str) -> bytes:
         return self._folder.read(path)
 
+    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
+        return self._folder.read_tagged(path)
+
     def stat(self, path: str) -> StoredFile | None:
         return self._folder.stat(path)
 
