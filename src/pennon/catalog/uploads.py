@@ -21,7 +21,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadPart:
     """A part of an upload: its fragments as Lance's JSON, its schema, and whether it overwrites the table."""
 
     id: str
@@ -31,8 +31,8 @@ class Part:
     overwrite: bool
 
 
-def _part(row: Row) -> Part:
-    return Part(row[0], row[1], row[2], row[3], bool(row[4]))
+def _part(row: Row) -> UploadPart:
+    return UploadPart(row[0], row[1], row[2], row[3], bool(row[4]))
 
 
 def insert(connection: Connection, upload: Upload) -> None:
@@ -52,7 +52,7 @@ def find(connection: Connection, upload_id: str) -> Upload | None:
     return Upload(*row) if row else None
 
 
-def put_part(connection: Connection, upload_id: str, part: Part) -> Part | None:
+def put_part(connection: Connection, upload_id: str, part: UploadPart) -> UploadPart | None:
     """Insert or replace a part, and return the replaced one; raises ``ForeignKeyError`` without its upload."""
     row = connection.one(
         "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? AND id = ?",
@@ -73,7 +73,7 @@ def put_part(connection: Connection, upload_id: str, part: Part) -> Part | None:
     return _part(row) if row else None
 
 
-def parts(connection: Connection, upload_id: str) -> list[Part]:
+def parts(connection: Connection, upload_id: str) -> list[UploadPart]:
     """Return the parts of an upload in the order of their ids."""
     rows = connection.all(
         "SELECT id, fragments, arrow_schema, row_count, overwrite FROM upload_parts WHERE upload_id = ? ORDER BY id",

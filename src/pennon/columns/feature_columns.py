@@ -27,7 +27,7 @@ _WORD = re.compile(r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*+'|"(?:[^"]|"")*+"
 
 
 @dataclass(frozen=True)
-class Output:
+class ColumnOutput:
     """A column that a function computes."""
 
     path: str
@@ -50,7 +50,7 @@ class FeatureColumn:
     """A column with its function or expression, and all columns that the same function call computes."""
 
     path: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[ColumnOutput, ...]
     inputs: tuple[str, ...]
     #: The field ids of the inputs in data files.
     input_field_ids: frozenset[int]
@@ -67,7 +67,7 @@ class FeatureColumn:
     auto_backfill: bool = False
 
     @property
-    def output(self) -> Output:
+    def output(self) -> ColumnOutput:
         """The column itself."""
         return next(output for output in self.outputs if output.path == self.path)
 
@@ -162,7 +162,7 @@ def _computed(dataset: LanceDataset, path: str, expression: str | None) -> Featu
     )
 
 
-def sibling_outputs(dataset: LanceDataset, path: str, metadata: dict[str, str]) -> tuple[Output, ...]:
+def sibling_outputs(dataset: LanceDataset, path: str, metadata: dict[str, str]) -> tuple[ColumnOutput, ...]:
     """Return the columns that one function call computes, each from one field of the result."""
     own = metadata.get(STRUCT_FIELD_KEY, "")
     if not own:
@@ -181,11 +181,11 @@ def sibling_outputs(dataset: LanceDataset, path: str, metadata: dict[str, str]) 
     return tuple(found)
 
 
-def _output(dataset: LanceDataset, path: str, struct_field: str) -> Output:
+def _output(dataset: LanceDataset, path: str, struct_field: str) -> ColumnOutput:
     field, known = lance_field(dataset, path), find_field(dataset.schema, path)
     identity = text_map(known.metadata).get(IDENTITY_KEY)
     key = f"{identity}-{field.id()}" if identity and identity.isalnum() else str(field.id())
-    return Output(path, key, known.type, struct_field, frozenset(field_ids_of(field)))
+    return ColumnOutput(path, key, known.type, struct_field, frozenset(field_ids_of(field)))
 
 
 def _field_ids_of_all(dataset: LanceDataset, inputs: Iterable[str], column: str) -> frozenset[int]:

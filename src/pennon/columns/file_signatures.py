@@ -9,7 +9,7 @@ from pennon.tables.field_files import digest_files, files_digest
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-    from pennon.columns.feature_columns import FeatureColumn, Output
+    from pennon.columns.feature_columns import ColumnOutput, FeatureColumn
 
 
 class NewFile(TypedDict):
@@ -19,7 +19,7 @@ class NewFile(TypedDict):
     fields: list[int]
 
 
-def signature(metadata: FragmentMetadata, column: FeatureColumn, output: Output) -> str:
+def signature(metadata: FragmentMetadata, column: FeatureColumn, output: ColumnOutput) -> str:
     """Return the signature of a column's values and of its inputs in a fragment."""
     return files_digest(metadata, column.input_field_ids | output.field_ids)
 
@@ -29,7 +29,7 @@ def input_signature(metadata: FragmentMetadata, column: FeatureColumn) -> str:
     return files_digest(metadata, column.input_field_ids)
 
 
-def signature_after(metadata: FragmentMetadata, column: FeatureColumn, output: Output, file: NewFile) -> str:
+def signature_after(metadata: FragmentMetadata, column: FeatureColumn, output: ColumnOutput, file: NewFile) -> str:
     """Return the signature of a fragment after a file has replaced some of its fields."""
     return _digest_after(metadata, column.input_field_ids | output.field_ids, file)
 

@@ -25,7 +25,7 @@ class WrongLengthError(Exception):
 
 
 @dataclass(frozen=True)
-class OutputColumn:
+class ResultColumn:
     """A column that a result, or one field of it, is written to."""
 
     field: AnyField
@@ -36,7 +36,7 @@ class OutputColumn:
 class ResultConverter:
     """Converts results to record batches of the output columns."""
 
-    def __init__(self, columns: Sequence[OutputColumn]) -> None:
+    def __init__(self, columns: Sequence[ResultColumn]) -> None:
         self._columns = columns
         self.schema = pa.schema([column.field for column in columns])
 
@@ -141,14 +141,14 @@ def _single_array(array: AnyArray | AnyChunkedArray) -> AnyArray:
     raise ValueError(f"The values of one batch exceed the size limit of {array.type}; declare its large variant.")
 
 
-def _field_values(values: list[object], column: OutputColumn) -> list[object]:
+def _field_values(values: list[object], column: ResultColumn) -> list[object]:
     if not column.struct_field:
         return values
     read = _field_reader(column)
     return [None if value is None else read(value) for value in values]
 
 
-def _field_reader(column: OutputColumn) -> Callable[[object], object]:
+def _field_reader(column: ResultColumn) -> Callable[[object], object]:
     name, position = column.struct_field, column.position
 
     def read(value: object) -> object:
@@ -161,7 +161,7 @@ def _field_reader(column: OutputColumn) -> Callable[[object], object]:
     return read
 
 
-def _column_values(result: object, column: OutputColumn) -> object:
+def _column_values(result: object, column: ResultColumn) -> object:
     """Return the part of a batch function's result that belongs to one column."""
     if isinstance(result, pa.RecordBatch | pa.Table):
         only = result.num_columns == 1 and not column.struct_field

@@ -15,7 +15,7 @@ from pennon.functions.call_timeout import CallTimedOut, Deadline
 from pennon.functions.error_policy import ErrorPolicy
 from pennon.functions.failures import NO_ROW, FunctionFailedError, RangeFailedError, RowError, range_failed
 from pennon.functions.loader import Loaded, missing_package
-from pennon.functions.results import OutputColumn, ResultConverter, WrongLengthError, concat_batches, null_batch
+from pennon.functions.results import ResultColumn, ResultConverter, WrongLengthError, concat_batches, null_batch
 
 if TYPE_CHECKING:
     from pennon.core.arrow_typing import AnyArray
@@ -310,12 +310,12 @@ def python_values(column: AnyArray) -> Sequence[object]:
 
 def _output_columns(
     outputs: pa.Schema, struct_fields: Sequence[str] | None, declared: Sequence[Output]
-) -> list[OutputColumn]:
+) -> list[ResultColumn]:
     if struct_fields is None:
         struct_fields = [""] if len(outputs) == 1 else outputs.names
     names = [output.struct_field for output in declared]
     return [
-        OutputColumn(column, name, names.index(name) if name in names else position)
+        ResultColumn(column, name, names.index(name) if name in names else position)
         for position, (column, name) in enumerate(zip(outputs, struct_fields, strict=True))
     ]
 

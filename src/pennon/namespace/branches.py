@@ -40,7 +40,7 @@ Json = dict[str, object]
 _LISTING = "branches"
 
 
-class CherryPickResponse(TypedDict):
+class CherryPickResult(TypedDict):
     """The outcome of a cherry-pick, as LanceDB's client reads it."""
 
     status: str
@@ -132,12 +132,12 @@ class BranchOperations:
         """Compare a branch with main."""
         return _comparison_json(self._compare(self.resolver.table(identifier), branch))
 
-    def cherry_pick(self, identifier: Identifier, branch: str, *, dry_run: bool) -> CherryPickResponse:
+    def cherry_pick(self, identifier: Identifier, branch: str, *, dry_run: bool) -> CherryPickResult:
         """Copy the columns and rows that a branch adds to main, or return why that is not possible."""
         table = self.resolver.writable_table(identifier)
         comparison = self._compare(table, branch)
         promoted = [] if comparison.blockers else [column.name for column in comparison.added]
-        response: CherryPickResponse = {
+        response: CherryPickResult = {
             "status": "failed" if comparison.blockers else "ready",
             "diff": _comparison_json(comparison),
             "preview": {"promotedColumns": promoted},

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     VirtualColumn = AddVirtualColumnEntry | AlterVirtualColumnEntry
 
 
-class Alteration(TypedDict, total=False):
+class LanceAlteration(TypedDict, total=False):
     """A change of one column, as Lance takes it."""
 
     path: Required[str]
@@ -378,7 +378,7 @@ def _is_empty_struct(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind)) and not kind.num_fields
 
 
-def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[Alteration]:
+def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[LanceAlteration]:
     changes = [_alteration(schema, entry) for entry in entries]
     paths = [split_path(change["path"]) for change in changes]
     renamed = [[*path[:-1], change.get("name", path[-1])] for path, change in zip(paths, changes, strict=True)]
@@ -389,9 +389,9 @@ def _alterations(schema: pa.Schema, entries: list[AlterColumnsEntry]) -> list[Al
     return changes
 
 
-def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Alteration:
+def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> LanceAlteration:
     field = find_field(schema, entry.path)
-    change: Alteration = {"path": entry.path}
+    change: LanceAlteration = {"path": entry.path}
     if entry.rename is not None and entry.rename != field.name:
         check_column_names([entry.rename])
         if has_field(schema, [*split_path(entry.path)[:-1], entry.rename]):
@@ -408,7 +408,7 @@ def _alteration(schema: pa.Schema, entry: AlterColumnsEntry) -> Alteration:
     return change
 
 
-def _steps(dataset: lance.LanceDataset, changes: list[Alteration]) -> list[list[Alteration]]:
+def _steps(dataset: lance.LanceDataset, changes: list[LanceAlteration]) -> list[list[LanceAlteration]]:
     """Split alterations into commits that Lance supports.
 
     A commit that changes types can make the columns it changes nullable, but no others, and none of them required.
@@ -421,14 +421,14 @@ def _steps(dataset: lance.LanceDataset, changes: list[Alteration]) -> list[list[
     for path in [change["path"] for change in separate if not change["nullable"]]:
         if dataset.count_rows(f"{path_expression(path)} IS NULL"):
             raise TableSchemaValidationError(f"The column {path!r} holds nulls.")
-    types: list[Alteration] = [
+    types: list[LanceAlteration] = [
         {"path": change["path"], "data_type": change["data_type"]} for change in changes if "data_type" in change
     ]
     others = [_without_type(change) for change in changes]
     return [types, [change for change in others if len(change) > 1]]
 
 
-def _without_type(change: Alteration) -> Alteration:
+def _without_type(change: LanceAlteration) -> LanceAlteration:
     rest = change.copy()
     rest.pop("data_type", None)
     return rest

@@ -19,7 +19,7 @@ from pennon.tables.lance_errors import typed_errors
 from pennon.tables.query.expressions import parse_expression
 from pennon.tables.query.scan import (
     BatchStream,
-    Query,
+    TableQuery,
     build_scanner,
     can_read_first_rows,
     count_rows,
@@ -103,7 +103,7 @@ class QueryOperations:
         predicate = parse_expression(request.predicate or "", self.services.sql_limits)
         branch = check_branch(request.branch)
         handle = self.services.datasets.open(table, branch, request.version)
-        query = Query(filter=predicate.text, k=0, branch=branch, isolation_reason=predicate.isolation_reason)
+        query = TableQuery(filter=predicate.text, k=0, branch=branch, isolation_reason=predicate.isolation_reason)
         if predicate.text:
             query = fit_to_rows(query, handle.row_sizes)
         if query.isolation_reason is None:
@@ -135,7 +135,7 @@ class QueryOperations:
     def _describe_plan(
         self,
         identifier: Identifier,
-        query: Query,
+        query: TableQuery,
         action: Literal["explain", "analyze"],
         plan: Callable[[LanceScanner], str],
         verbose: bool = False,
@@ -150,7 +150,7 @@ class QueryOperations:
         with typed_errors():
             return self._without_paths(plan(build_scanner(handle.dataset, query)), table)
 
-    def _process_request(self, table: Table, handle: Handle, query: Query) -> QueryRequest:
+    def _process_request(self, table: Table, handle: Handle, query: TableQuery) -> QueryRequest:
         """Return the request that has a query process run a query."""
         return {
             "location": table.location,

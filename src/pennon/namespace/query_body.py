@@ -16,7 +16,7 @@ from pennon.tables.query.expressions import (
     parse_expression,
 )
 from pennon.tables.query.full_text import FullText
-from pennon.tables.query.scan import Query, Selection
+from pennon.tables.query.scan import Selection, TableQuery
 
 #: A JSON object, as a client sent it.
 Body = Mapping[str, object]
@@ -41,7 +41,7 @@ _MAX_INLINE_VECTORS = 1_000
 _TYPE_NAMES = {int: "a whole number", str: "a text", bool: "true or false"}
 
 
-def parse_query(body: Body, limits: SqlLimits = DEFAULT_LIMITS) -> Query:
+def parse_query(body: Body, limits: SqlLimits = DEFAULT_LIMITS) -> TableQuery:
     """Return the query of a body of either kind."""
     vectors = _vectors(body.get("vector"))
     condition = parse_expression(_optional(body, "filter", str) or "", limits)
@@ -50,7 +50,7 @@ def parse_query(body: Body, limits: SqlLimits = DEFAULT_LIMITS) -> Query:
     reason = find_isolation_reason(condition, expressions) or (full_text.isolation_reason if full_text else None)
     if vectors is not None and isinstance(vectors[0], list) and len(vectors) > _MAX_INLINE_VECTORS:
         reason = reason or "its many vectors"
-    return Query(
+    return TableQuery(
         vectors=vectors,
         vector_column=_optional(body, "vector_column", str),
         k=_optional(body, "k", int),

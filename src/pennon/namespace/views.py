@@ -302,7 +302,7 @@ def _state(view: View, behind: ViewSource | None) -> tuple[str, str | None]:
     return "fresh", None
 
 
-def _rows_to_compute(plan: plan.RefreshPlan) -> int | None:
+def _rows_to_compute(plan: plan.PlannedRefresh) -> int | None:
     """Return the number of source rows that a rebuild computes; None if Spark runs the query."""
     definition = plan.definition
     if definition.engine == "spark":

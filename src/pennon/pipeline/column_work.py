@@ -12,7 +12,7 @@ SAMPLE_ROWS = 3
 
 
 @dataclass(frozen=True)
-class OutputColumn:
+class TargetColumn:
     """A column to compute: its path, its top-level column, and the field of the function's result that it takes."""
 
     path: str
@@ -25,6 +25,6 @@ class ColumnWork:
     """How the rows of columns are computed: by a function's bytes, or by an expression."""
 
     inputs: tuple[str, ...]
-    targets: tuple[OutputColumn, ...]
+    targets: tuple[TargetColumn, ...]
     function: bytes | None = None
     expression: str | None = None

@@ -17,7 +17,7 @@ from lance.fragment import FragmentMetadata
 from lance_namespace.errors import InvalidInputError, TableNotFoundError, TableSchemaValidationError
 
 from pennon.catalog import ForeignKeyError, tables, uploads
-from pennon.catalog.uploads import Part, Upload
+from pennon.catalog.uploads import Upload, UploadPart
 from pennon.core.identifiers import new_id
 from pennon.tables.writer import UploadCommit
 
@@ -49,7 +49,7 @@ class Uploads:
         """Write the files of a part; a part that is sent again replaces the earlier one."""
         upload = self._find(table, upload_id)
         fragments, version = self._writer.write_part(table, upload.branch, source, overwrite=overwrite)
-        part = Part(
+        part = UploadPart(
             part_id,
             json.dumps({"version": version, "fragments": [fragment.to_json() for fragment in fragments]}),
             source.schema.serialize().to_pybytes().hex(),
@@ -120,7 +120,7 @@ def _gone() -> TableNotFoundError:
     return TableNotFoundError("The upload was not found for this table; it may already be complete or aborted.")
 
 
-def _common_schema(parts: list[Part]) -> pa.Schema:
+def _common_schema(parts: list[UploadPart]) -> pa.Schema:
     """Return the schema of parts that replace a table's rows; all parts must have the same one."""
     schemas = [pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part.schema))) for part in parts]
     for part, schema in zip(parts, schemas, strict=True):
@@ -129,5 +129,5 @@ def _common_schema(parts: list[Part]) -> pa.Schema:
     return schemas[0]
 
 
-def _fragments(part: Part) -> list[FragmentMetadata]:
+def _fragments(part: UploadPart) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in json.loads(part.fragments)["fragments"]]

@@ -17,7 +17,7 @@ from pennon.tables.field_paths import find_field, plain_path, split_path
 from pennon.tables.lance_errors import typed_errors
 from pennon.tables.query.expressions import check_expression
 from pennon.views.model.definition import Column, Definition, FunctionColumn, Source
-from pennon.views.model.query import FunctionUse, StructuredQuery, TableUse
+from pennon.views.model.query import QueryFunction, StructuredQuery, TableUse
 from pennon.views.model.schemas import HIDDEN, hidden_names, stored_schema
 from pennon.views.sql.simple_select import find_multi_row_call, find_volatile_name, tokenize
 from pennon.views.sql.spark_sql import SparkQuery
@@ -238,7 +238,7 @@ def find_columns_read(
 
 
 def function_column(
-    use: FunctionUse, source: OpenedTable, declared: pa.Schema | None
+    use: QueryFunction, source: OpenedTable, declared: pa.Schema | None
 ) -> tuple[FunctionColumn, list[AnyField]]:
     """Return a function as it is stored in the definition, and the fields of its columns."""
     for path in use.inputs:
@@ -248,7 +248,7 @@ def function_column(
     return FunctionColumn(function_reference(use.content), use.inputs, use.outputs, use.manifest), fields
 
 
-def _envelope_of(use: FunctionUse) -> Envelope | None:
+def _envelope_of(use: QueryFunction) -> Envelope | None:
     """Return the envelope of a function; none for a function that only geneva can load."""
     try:
         envelope = read_envelope(use.content)

@@ -13,13 +13,13 @@ import pytest
 
 from pennon.catalog import column_states
 from pennon.catalog.column_states import ColumnStateRecord
-from pennon.columns.feature_columns import FeatureColumn, Output
+from pennon.columns.feature_columns import ColumnOutput, FeatureColumn
 from pennon.columns.file_signatures import signature
 from pennon.columns.plan import summarize_column
 from pennon.columns.row_states import RowStates, Segment
 from pennon.namespace import PennonNamespace
 
-OUTPUT = Output("a", "key", pa.int64(), "", frozenset({1}))
+OUTPUT = ColumnOutput("a", "key", pa.int64(), "", frozenset({1}))
 COLUMN = FeatureColumn("a", (OUTPUT,), ("id",), frozenset({0}), "f", "f", "1")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.columns.feature_columns import FeatureColumn, Output
+from pennon.columns.feature_columns import ColumnOutput, FeatureColumn
 from pennon.columns.file_signatures import input_signature, signature, signature_after
 from pennon.columns.row_spans import mask_of, spans_of
 from pennon.columns.row_states import RowStates, RowStatus, Segment
@@ -166,7 +166,13 @@ def fragment(*files: tuple[str, list[int]], rows: int = 10) -> Any:
 
 
 COLUMN = FeatureColumn(
-    "y", (Output("y", "3", pa.int64(), "", frozenset({3})),), ("x",), frozenset({1}), digest="f", name="f", version=""
+    "y",
+    (ColumnOutput("y", "3", pa.int64(), "", frozenset({3})),),
+    ("x",),
+    frozenset({1}),
+    digest="f",
+    name="f",
+    version="",
 )
 
 

@@ -10,7 +10,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
-from pennon.functions.results import OutputColumn, ResultConverter, WrongLengthError, to_arrow
+from pennon.functions.results import ResultColumn, ResultConverter, WrongLengthError, to_arrow
 
 
 class Pair(NamedTuple):
@@ -26,7 +26,7 @@ class Couple:
 
 def results(*fields: tuple[str, pa.DataType]) -> ResultConverter:
     return ResultConverter(
-        [OutputColumn(pa.field(*field), field[0], position) for position, field in enumerate(fields)]
+        [ResultColumn(pa.field(*field), field[0], position) for position, field in enumerate(fields)]
     )
 
 
@@ -103,7 +103,7 @@ def test_floats_of_any_size_become_half_floats() -> None:
 
 def test_vectors_of_single_rows_become_lists() -> None:
     rows: list[object] = [np.array([1.0, 2.0]), None, [3, 4]]
-    values = ResultConverter([OutputColumn(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
+    values = ResultConverter([ResultColumn(pa.field("v", pa.list_(pa.float32(), 2)), "", 0)]).from_rows(rows)
     assert values["v"].to_pylist() == [[1, 2], None, [3, 4]]
 
 
@@ -189,7 +189,7 @@ def test_a_field_that_is_missing_is_an_error() -> None:
 
 def test_records_within_values_become_structs() -> None:
     pairs = pa.list_(pa.struct([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
-    values = ResultConverter([OutputColumn(pa.field("v", pairs), "", 0)]).from_rows(
+    values = ResultConverter([ResultColumn(pa.field("v", pairs), "", 0)]).from_rows(
         [[Pair(1, "x"), Couple(2, "y")], None]
     )
     assert values["v"].to_pylist() == [[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], None]
@@ -197,4 +197,4 @@ def test_records_within_values_become_structs() -> None:
 
 def test_a_wrong_number_of_values_is_named() -> None:
     with pytest.raises(WrongLengthError, match="returned 2 values for 3 rows"):
-        ResultConverter([OutputColumn(pa.field("v", pa.int64()), "", 0)]).from_batch([1, 2], 3)
+        ResultConverter([ResultColumn(pa.field("v", pa.int64()), "", 0)]).from_batch([1, 2], 3)

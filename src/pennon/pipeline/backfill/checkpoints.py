@@ -59,7 +59,7 @@ def signals_path(checkpoints: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointFile:
     """A file of results, as its name describes it."""
 
     path: str
@@ -86,14 +86,14 @@ class Checkpoints:
             writer.write_batch(results)
         self._folder.replace(f"{self._path}/parts/{name}", sink.getvalue().to_pybytes())
 
-    def parts(self, signature: str | None = None) -> Iterator[Part]:
+    def parts(self, signature: str | None = None) -> Iterator[CheckpointFile]:
         """Return the parts of one fragment, or of all."""
         for file in self._folder.files(f"{self._path}/parts"):
             named = _PART.fullmatch(file.path.rsplit("/", 1)[1])  # others are not complete yet
             if named and (signature is None or named[1] == signature[:_NAME_DIGITS]):
-                yield Part(file.path, named[1], *map(int, named.groups()[1:]))
+                yield CheckpointFile(file.path, named[1], *map(int, named.groups()[1:]))
 
-    def load(self, part: Part) -> pa.Table:
+    def load(self, part: CheckpointFile) -> pa.Table:
         """Return the results of a part in row order; raises if the part is damaged or gone."""
         return pa.ipc.open_file(pa.BufferReader(self._folder.read(part.path))).read_all()
 

@@ -12,7 +12,7 @@ from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceEr
 from pennon.catalog import column_errors, column_states, job_events, transactions
 from pennon.catalog.column_errors import ColumnError, ErrorLocation, ErrorScope
 from pennon.catalog.column_states import ColumnStateRecord
-from pennon.columns.feature_columns import FeatureColumn, Output, feature_columns, find_feature_column
+from pennon.columns.feature_columns import ColumnOutput, FeatureColumn, feature_columns, find_feature_column
 from pennon.columns.file_signatures import input_signature_after, signature, signature_after
 from pennon.columns.plan import live_rows
 from pennon.columns.row_spans import NO_SPANS, as_spans, count_rows, mask_of, numbers_of, runs_of, spans_of
@@ -159,7 +159,7 @@ class BackfillCommitter:
         version: int,
         unit: WorkUnit,
         receipt: Receipt,
-        output: Output,
+        output: ColumnOutput,
         metadata: FragmentMetadata,
     ) -> None:
         failed, done = as_spans(receipt["failed"]), unit.todo
@@ -193,7 +193,7 @@ class BackfillCommitter:
         self,
         connection: Connection,
         column: FeatureColumn,
-        output: Output,
+        output: ColumnOutput,
         version: int,
         metadata: FragmentMetadata,
         file: DataFileRecord,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pennon.columns.plan import WorkUnit
     from pennon.pipeline.backfill.checkpoints import Checkpoints, Receipt
     from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
-    from pennon.pipeline.column_work import OutputColumn
+    from pennon.pipeline.column_work import TargetColumn
     from pennon.pipeline.computation import Compute
 
 #: A gap of at most this many bytes and rows between rows to compute is read along: two scans would cost more. Not
@@ -47,7 +47,7 @@ class FragmentBackfill:
     unit: WorkUnit
     #: What is read of a row: columns by their paths, or one expression.
     inputs: list[str] | str
-    targets: list[OutputColumn]
+    targets: list[TargetColumn]
     limits: BatchLimits
     checkpoints: Checkpoints
     compute: Compute

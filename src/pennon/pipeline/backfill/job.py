@@ -27,7 +27,7 @@ from pennon.pipeline.backfill.task import BackfillTask
 from pennon.pipeline.batch_sizer import BatchLimits
 from pennon.pipeline.cluster.driver import borrow_session, prepare_environment, task_count, wait
 from pennon.pipeline.cluster.tasks import TaskError, run_tasks
-from pennon.pipeline.column_work import ColumnWork, OutputColumn
+from pennon.pipeline.column_work import ColumnWork, TargetColumn
 from pennon.pipeline.environments.preflight import Preflight
 from pennon.pipeline.job_failure import JobAbortedError
 from pennon.pipeline.job_pins import JobPins
@@ -186,7 +186,7 @@ class Backfill:
         self._services.queue.add_event(self._job, "planned", path, data)
 
     def _work(self, table: Table, column: FeatureColumn) -> ColumnWork:
-        targets = tuple(OutputColumn(output.path, output.root, output.struct_field) for output in column.outputs)
+        targets = tuple(TargetColumn(output.path, output.root, output.struct_field) for output in column.outputs)
         function = None
         if column.reference is not None:
             function = read_function(self._services.storage_root.folder(table.location), column.reference)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pennon.core.arrow_typing import AnyArray, AnyChunkedArray
-    from pennon.pipeline.backfill.checkpoints import ErrorRecord, Part
+    from pennon.pipeline.backfill.checkpoints import CheckpointFile, ErrorRecord
     from pennon.pipeline.backfill.fragment import FragmentBackfill
-    from pennon.pipeline.column_work import OutputColumn
+    from pennon.pipeline.column_work import TargetColumn
     from pennon.pipeline.computation import Errors
 
 #: A receipt lists this many errors of a fragment at most; all of them are counted.
@@ -69,7 +69,7 @@ class ComputedRows:
 class _LoadedPart:
     """A part of an earlier run, and its results while its rows are being merged."""
 
-    part: Part
+    part: CheckpointFile
     index: int
     results: pa.Table | None = None
 
@@ -95,7 +95,7 @@ class Results:
         self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
 
-    def _add_part(self, part: Part) -> None:
+    def _add_part(self, part: CheckpointFile) -> None:
         """Record which rows a part has; their values may be many megabytes, and are read again when they are merged."""
         try:
             loaded = self._fragment.checkpoints.load(part)
@@ -204,7 +204,7 @@ def _combine(column: AnyArray | AnyChunkedArray) -> AnyArray:
     return column
 
 
-def _present(fragment: FragmentBackfill, target: OutputColumn, kept: pa.RecordBatch | None, rows: int) -> AnyArray:
+def _present(fragment: FragmentBackfill, target: TargetColumn, kept: pa.RecordBatch | None, rows: int) -> AnyArray:
     """Return the present content of a target."""
     if kept is None:
         return _nulls(rows, _type_of(fragment, target))
@@ -214,7 +214,7 @@ def _present(fragment: FragmentBackfill, target: OutputColumn, kept: pa.RecordBa
     return array
 
 
-def _type_of(fragment: FragmentBackfill, target: OutputColumn) -> pa.DataType:
+def _type_of(fragment: FragmentBackfill, target: TargetColumn) -> pa.DataType:
     kind = fragment.dataset.schema.field(target.root).type
     for name in split_path(target.path)[1:]:
         kind = cast("pa.StructType", kind).field(name).type

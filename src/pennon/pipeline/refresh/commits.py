@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.refresh.task_result import NewFragment
     from pennon.pipeline.worker.lease import Lease
     from pennon.pipeline.worker.worker_services import WorkerServices
-    from pennon.views.refresh.plan import RefreshPlan
+    from pennon.views.refresh.plan import PlannedRefresh
 
 
 class RefreshConflictError(Exception):
@@ -37,7 +37,7 @@ class RefreshConflictError(Exception):
 class ObsoleteRows:
     """The rows of a view that a refresh removes; they are looked up while new rows are computed."""
 
-    def __init__(self, services: WorkerServices, plan: RefreshPlan) -> None:
+    def __init__(self, services: WorkerServices, plan: PlannedRefresh) -> None:
         self._services = services
         self._plan = plan
         self._thread = ThreadPoolExecutor(1, "pennon-obsolete-rows")
@@ -66,7 +66,7 @@ class ViewCommitter:
         self,
         services: WorkerServices,
         lease: Lease,
-        plan: RefreshPlan,
+        plan: PlannedRefresh,
         obsolete: ObsoleteRows | None = None,
         errors: Sequence[tuple[str, ColumnError]] = (),
     ) -> None:

@@ -14,7 +14,7 @@ from pennon.pipeline.batch_sizer import BatchLimits
 from pennon.pipeline.cluster.driver import borrow_session, prepare_environment, task_count, wait
 from pennon.pipeline.cluster.resources import TaskResources
 from pennon.pipeline.cluster.tasks import run_tasks
-from pennon.pipeline.column_work import ColumnWork, OutputColumn
+from pennon.pipeline.column_work import ColumnWork, TargetColumn
 from pennon.pipeline.environments.preflight import Preflight
 from pennon.pipeline.job_failure import JobAbortedError, raise_task_failure
 from pennon.pipeline.refresh.counts import Counts, Ids, unpack_ids
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.refresh.job import Refresh
     from pennon.pipeline.refresh.task_result import NewFragment, RefreshTaskResult, SourceError
     from pennon.pipeline.task_records import TaskAnswer
-    from pennon.views.refresh.plan import RefreshPlan
+    from pennon.views.refresh.plan import PlannedRefresh
 
 #: Hidden columns of a view, and the expressions that compute them.
 _HIDDEN = {SOURCE_ROW: "_rowid", "__is_set": "true"}
@@ -70,7 +70,7 @@ class RefreshOutput:
 class Computation:
     """Computes the rows of one refresh."""
 
-    def __init__(self, refresh: Refresh, plan: RefreshPlan, spec: RefreshSpec, run: str) -> None:
+    def __init__(self, refresh: Refresh, plan: PlannedRefresh, spec: RefreshSpec, run: str) -> None:
         self._refresh = refresh
         self._services = refresh.services
         self._lease = refresh.lease
@@ -236,7 +236,7 @@ class Computation:
         functions = tuple(
             ColumnWork(
                 function.inputs,
-                tuple(OutputColumn(name, name, struct_field) for name, struct_field in function.outputs),
+                tuple(TargetColumn(name, name, struct_field) for name, struct_field in function.outputs),
                 self._contents[function.reference],
             )
             for function in definition.functions

@@ -23,7 +23,7 @@ from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 from pennon.views import pins
 from pennon.views.compilation import columns_by_table
 from pennon.views.model.definition import Definition
-from pennon.views.refresh.plan import Planner, RefreshPlan
+from pennon.views.refresh.plan import PlannedRefresh, Planner
 from pennon.views.refresh.schema_evolution import add_new_columns
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Refresh:
 
         self.services.writer.change(table, "", on_commit, lambda newest: newest.add_columns(lacking))
 
-    def _run_plan(self, plan: RefreshPlan, spec: RefreshSpec) -> RefreshResult:
+    def _run_plan(self, plan: PlannedRefresh, spec: RefreshSpec) -> RefreshResult:
         if plan.mode == "no_op":
             before = plan.view.watermark
             has_changed = (
@@ -154,7 +154,7 @@ class Refresh:
     def _mark(self, attempt: int) -> str:
         return f"refresh-{self._job.id}-{attempt}"
 
-    def _remove_orphan_files(self, plan: RefreshPlan, *, before: int) -> None:
+    def _remove_orphan_files(self, plan: PlannedRefresh, *, before: int) -> None:
         """Remove files that earlier attempts of the job wrote and did not commit; those of later attempts stay.
 
         Files of the job that failed last are removed, too: its tasks may have gone on after Spark died.
@@ -173,19 +173,19 @@ class Refresh:
                 kept |= _data_files(self.services.datasets.at(plan.table, "", version))
         remove_orphan_files(folder, marks, kept)
 
-    def _pin(self, plan: RefreshPlan) -> None:
+    def _pin(self, plan: PlannedRefresh) -> None:
         """Pin the versions that the plan reads."""
         for read in plan.reads:
             pins.pin(self.services.storage_root.folder(read.table.location), plan.table.id, read.dataset.version)
 
-    def _release_pins(self, plan: RefreshPlan) -> None:
+    def _release_pins(self, plan: PlannedRefresh) -> None:
         """Release the versions of sources that the view does not need, according to the catalog."""
         view = self.services.database.read(lambda connection: views.find(connection, plan.table.id))
         for read in plan.reads:
             folder = self.services.storage_root.folder(read.table.location)
             pins.release(folder, plan.table.id, keep=pins.versions_needed(view, read.table.id))
 
-    def _report_plan(self, plan: RefreshPlan) -> None:
+    def _report_plan(self, plan: PlannedRefresh) -> None:
         rows = plan.rows
         self.lease.counters["rows_planned"] = self.lease.rows_done + rows
         data = {"mode": plan.mode, "reason": plan.reason, "rows": rows, "source_versions": plan.versions}
@@ -219,7 +219,7 @@ def _upstream_spec(spec: RefreshSpec) -> RefreshSpec:
     return cast("RefreshSpec", {name: value for name, value in spec.items() if name in shared})
 
 
-def _result(plan: RefreshPlan, computed: RefreshOutput, version: int) -> RefreshResult:
+def _result(plan: PlannedRefresh, computed: RefreshOutput, version: int) -> RefreshResult:
     return {
         "mode": plan.mode,
         "reason": plan.reason,

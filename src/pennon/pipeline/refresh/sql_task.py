@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.refresh.fragments import FragmentWriter
     from pennon.pipeline.refresh.task_result import RefreshTaskResult
     from pennon.pipeline.task_records import TaskAnswer
-    from pennon.views.refresh.plan import RefreshPlan, SourceRead
+    from pennon.views.refresh.plan import PlannedRefresh, SourceRead
 
 _ROW_ID = "_rowid"
 
@@ -94,7 +94,7 @@ class WriteRows:
 
 def start_statement(
     session: Session,
-    plan: RefreshPlan,
+    plan: PlannedRefresh,
     options: dict[str, str],
     write: Callable[[tuple[str, ...]], WriteRows],
     group: str,
@@ -116,7 +116,7 @@ def start_statement(
     return run_frame(session, frame, group=group)
 
 
-def _register_source(spark: SparkSession, plan: RefreshPlan, source: SourceRead, options: dict[str, str]) -> None:
+def _register_source(spark: SparkSession, plan: PlannedRefresh, source: SourceRead, options: dict[str, str]) -> None:
     """Register the version of a source as a view, by the name that the statement uses."""
     snapshot = Snapshot(source.table.location, options, "", source.dataset.version, bases_of(source.dataset))
     names = list(dict.fromkeys(split_path(path)[0] for path in source.source.columns))

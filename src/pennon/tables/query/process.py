@@ -184,10 +184,10 @@ def _send_error(output: _Output, error: QueryError) -> None:
 
 
 def _run_action(request: QueryRequest, dataset: LanceDataset, output: _Output, row_bytes: int) -> None:
-    from pennon.tables.query.scan import Query, build_scanner, count_rows, open_scan
+    from pennon.tables.query.scan import TableQuery, build_scanner, count_rows, open_scan
 
     action = request["action"]
-    query = Query.from_json(request["query"])
+    query = TableQuery.from_json(request["query"])
     if action == "count":
         output.frame(RESULT, json.dumps(count_rows(dataset, request["filter"], query.batch_rows)).encode())
         return

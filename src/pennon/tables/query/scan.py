@@ -59,7 +59,7 @@ class BatchStream(Protocol):
 
 
 @dataclass(frozen=True)
-class Query:
+class TableQuery:
     """A query, independent of the client's dialect."""
 
     #: One vector or a list of vectors, as the client sent them.
@@ -100,7 +100,7 @@ class Query:
         return cls(**{**value, "full_text": full_text, "nearest": nearest, "order_by": order})
 
 
-def fit_to_rows(query: Query, sizes: RowSizes) -> Query:
+def fit_to_rows(query: TableQuery, sizes: RowSizes) -> TableQuery:
     """Return a query that reads as many rows at a time as fit into memory, in a query process if values are large."""
     evaluated = sizes.bytes_named_in(query.filter or "")
     if query.columns is None:
@@ -125,7 +125,7 @@ def fit_to_rows(query: Query, sizes: RowSizes) -> Query:
     return replace(query, batch_rows=batch_rows, isolation_reason=reason)
 
 
-def isolate_conversions(query: Query, text_columns: Set[str]) -> Query:
+def isolate_conversions(query: TableQuery, text_columns: Set[str]) -> TableQuery:
     """Return a query that runs in a query process if it may convert texts: a failed conversion can end the process."""
     if query.isolation_reason is not None or text_columns.isdisjoint(query.converted):
         return query
@@ -136,7 +136,7 @@ def _is_expression(column: str) -> bool:
     return _COLUMN_NAME.fullmatch(column) is None
 
 
-def _result_rows(query: Query, limit: int) -> int:
+def _result_rows(query: TableQuery, limit: int) -> int:
     vectors = len(query.vectors) if query.vectors and isinstance(query.vectors[0], list) else 1
     return (limit + (query.offset or 0)) * vectors
 
@@ -158,7 +158,7 @@ def check_filter(scanner: LanceScanner) -> None:
     scanner.count_rows()
 
 
-def open_reader(handle: Handle, query: Query, *, is_local: bool) -> BatchStream:
+def open_reader(handle: Handle, query: TableQuery, *, is_local: bool) -> BatchStream:
     """Return the result of a query; a plain scan of local storage reads each batch on demand.
 
     ``is_local`` is whether storage has so little latency that reading ahead gains nothing.
@@ -185,7 +185,7 @@ def open_reader(handle: Handle, query: Query, *, is_local: bool) -> BatchStream:
         return ChunkedScan(scan, query.offset or 0, limit, max_rows=batch_rows)
 
 
-def open_scan(dataset: LanceDataset, query: Query) -> pa.RecordBatchReader:
+def open_scan(dataset: LanceDataset, query: TableQuery) -> pa.RecordBatchReader:
     """Return the result of a query as Lance plans it."""
     with typed_errors():
         reader = build_scanner(dataset, query).to_reader()
@@ -194,14 +194,14 @@ def open_scan(dataset: LanceDataset, query: Query) -> pa.RecordBatchReader:
     return _skip_per_vector(reader, query.offset) if query.offset and _has_many_vectors(dataset, query) else reader
 
 
-def is_read_from_first_rows(handle: Handle, query: Query) -> bool:
+def is_read_from_first_rows(handle: Handle, query: TableQuery) -> bool:
     """Return whether a query is a point read that needs only a table's first rows, which are small on storage."""
     if not is_point_read(query) or not _selects_stored_columns(handle.first_rows, query):
         return False
     return handle.first_rows.can_take(_row_range(query))
 
 
-def can_read_first_rows(handle: Handle, query: Query) -> bool:
+def can_read_first_rows(handle: Handle, query: TableQuery) -> bool:
     """Return whether a point read needs only a table's first rows, which are open and known to be small."""
     first_rows = handle.cached_first_rows
     return (
@@ -209,24 +209,24 @@ def can_read_first_rows(handle: Handle, query: Query) -> bool:
     )
 
 
-def read_first_rows(first_rows: FirstRowsCache, query: Query) -> pa.RecordBatchReader:
+def read_first_rows(first_rows: FirstRowsCache, query: TableQuery) -> pa.RecordBatchReader:
     """Return the result of a query that needs only a table's first rows."""
     names = None if query.columns is None else list(query.columns)
     with typed_errors():
         return first_rows.take(_row_range(query), names).to_reader()
 
 
-def is_point_read(query: Query) -> bool:
+def is_point_read(query: TableQuery) -> bool:
     """Return whether a query reads a few rows by position, without search, filter or order."""
     return _is_plain_scan(query) and 0 < (_limit(query.k) or 0) <= _MAX_POINT_ROWS
 
 
-def _row_range(query: Query) -> range:
+def _row_range(query: TableQuery) -> range:
     offset = query.offset or 0
     return range(offset, offset + (_limit(query.k) or 0))
 
 
-def build_scanner(dataset: LanceDataset, query: Query) -> LanceScanner:
+def build_scanner(dataset: LanceDataset, query: TableQuery) -> LanceScanner:
     """Return the scanner that runs a query on a dataset."""
     limit = _limit(query.k)
     options: dict[str, Any] = {
@@ -258,7 +258,7 @@ def build_scanner(dataset: LanceDataset, query: Query) -> LanceScanner:
         return dataset.scanner(**options)
 
 
-def _needs_row_ids(query: Query) -> bool:
+def _needs_row_ids(query: TableQuery) -> bool:
     """Return whether rows are sorted by columns that are not selected: Lance then needs row ids, but adds none."""
     if query.with_row_id or query.columns is None or "_rowid" in query.columns:
         return False
@@ -270,7 +270,7 @@ def _without_row_ids(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch.drop_columns(["_rowid"]) for batch in reader))
 
 
-def _has_many_vectors(dataset: LanceDataset, query: Query) -> bool:
+def _has_many_vectors(dataset: LanceDataset, query: TableQuery) -> bool:
     """Return whether a query has several vectors with a result each, and not one multi-vector value."""
     if not query.vectors or not isinstance(query.vectors[0], list):
         return False
@@ -293,20 +293,20 @@ def _skip_per_vector(reader: pa.RecordBatchReader, offset: int) -> pa.RecordBatc
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def _is_plain_scan(query: Query) -> bool:
+def _is_plain_scan(query: TableQuery) -> bool:
     """Return whether a query has no search, filter or order."""
     searches = query.vectors is not None or query.full_text is not None or query.fast_search
     return not (searches or query.filter or query.order_by)
 
 
-def _selects_stored_columns(first_rows: FirstRowsCache, query: Query) -> bool:
+def _selects_stored_columns(first_rows: FirstRowsCache, query: TableQuery) -> bool:
     """Return whether a query selects only top-level columns of the table."""
     if query.with_row_id or isinstance(query.columns, dict):
         return False
     return query.columns is None or first_rows.names.issuperset(query.columns)
 
 
-def _vector_column(dataset: LanceDataset, query: Query) -> str:
+def _vector_column(dataset: LanceDataset, query: TableQuery) -> str:
     """Return the column that a query searches."""
     vectors = query.vectors or []
     one = vectors[0] if vectors and isinstance(vectors[0], list) else vectors
@@ -358,7 +358,7 @@ def _limit(k: int | None) -> int | None:
     return k
 
 
-def _columns(dataset: LanceDataset, query: Query) -> Selection:
+def _columns(dataset: LanceDataset, query: TableQuery) -> Selection:
     """Return the selected columns after checking that all columns of the query exist."""
     known = {*dataset.schema.names, "_distance", "_score", "query_index"}
     known.update(query.columns if isinstance(query.columns, dict) else ())
@@ -368,7 +368,7 @@ def _columns(dataset: LanceDataset, query: Query) -> Selection:
     return query.columns
 
 
-def _nearest(dataset: LanceDataset, query: Query, limit: int | None) -> dict[str, object]:
+def _nearest(dataset: LanceDataset, query: TableQuery, limit: int | None) -> dict[str, object]:
     column = _vector_column(dataset, query)
     vectors = _vectors(query.vectors or [])
     k = limit if limit is not None else dataset.count_rows()

@@ -84,7 +84,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Function:
+class SqlFunction:
     """A function that callers may use."""
 
     kind: Kind
@@ -93,8 +93,8 @@ class Function:
     min_arguments: int = 0
 
 
-def _names(text: str, kind: Kind, argument: int = 0, min_arguments: int = 0) -> dict[str, Function]:
-    return {name: Function(kind, argument, min_arguments) for name in text.split()}
+def _names(text: str, kind: Kind, argument: int = 0, min_arguments: int = 0) -> dict[str, SqlFunction]:
+    return {name: SqlFunction(kind, argument, min_arguments) for name in text.split()}
 
 
 #: Array functions: each has the prefixes array_ and list_.

@@ -74,7 +74,7 @@ class Expansion:
 
 
 @dataclass(frozen=True)
-class FunctionUse:
+class ViewFunction:
     """A function of a view: its path in the folder of the view, its inputs, and its columns."""
 
     reference: str
@@ -112,13 +112,13 @@ class Definition:
         """Whether each row of the view depends on a single row of a single source."""
         return self.rebuild_reason is None
 
-    def uses(self) -> Iterator[FunctionUse]:
+    def uses(self) -> Iterator[ViewFunction]:
         """Yield the functions of the view, in the order of their columns."""
         for function in self.functions:
-            yield FunctionUse(function.reference, function.inputs, tuple(column for column, _ in function.outputs))
+            yield ViewFunction(function.reference, function.inputs, tuple(column for column, _ in function.outputs))
         if self.expansion is not None:
             given = self.sources[0].columns if self.expansion.inputs is None else self.expansion.inputs
-            yield FunctionUse(self.expansion.reference, given, self.expansion.outputs)
+            yield ViewFunction(self.expansion.reference, given, self.expansion.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as stored in the catalog."""

@@ -20,7 +20,7 @@ class TableUse:
 
 
 @dataclass(frozen=True)
-class FunctionUse:
+class QueryFunction:
     """A function that computes columns of a view from columns of its source."""
 
     content: bytes = field(repr=False)
@@ -42,4 +42,4 @@ class StructuredQuery:
     where: str | None = None
     limit: int | None = None
     offset: int | None = None
-    functions: tuple[FunctionUse, ...] = ()
+    functions: tuple[QueryFunction, ...] = ()

@@ -13,7 +13,7 @@ from pennon.core.errors import suggest
 from pennon.core.identifiers import DEFAULT_DELIMITER
 from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Column
-from pennon.views.model.query import FunctionUse, StructuredQuery, TableUse
+from pennon.views.model.query import QueryFunction, StructuredQuery, TableUse
 
 JsonObject = dict[str, JsonValue]
 
@@ -132,7 +132,7 @@ def _list(document: JsonObject, name: str) -> list[JsonValue]:
     raise InvalidInputError(f"The query's {name!r} must be a list.")
 
 
-def _function(entry: JsonValue) -> FunctionUse:
+def _function(entry: JsonValue) -> QueryFunction:
     if not isinstance(entry, dict):
         raise InvalidInputError("Each of the query's 'functions' must be an object.")
     _refuse_unknown(entry, _FUNCTION_KEYS, "A function of the query")
@@ -145,17 +145,17 @@ def _function(entry: JsonValue) -> FunctionUse:
     manifest = entry.get("manifest")
     if manifest is not None and not isinstance(manifest, str):
         raise InvalidInputError("A function's 'manifest' must be a string.")
-    return FunctionUse(_bytes(entry.get("udf"), "udf"), _names(entry, "inputs"), tuple(outputs.items()), manifest)
+    return QueryFunction(_bytes(entry.get("udf"), "udf"), _names(entry, "inputs"), tuple(outputs.items()), manifest)
 
 
-def _geneva_function(entry: JsonValue) -> FunctionUse:
+def _geneva_function(entry: JsonValue) -> QueryFunction:
     """Parse a function of geneva, which is needed to run it, but not to store it."""
     entry = entry if isinstance(entry, dict) else {}
     udf, name = entry.get("udf"), entry.get("output_name")
     if not isinstance(udf, dict) or not isinstance(name, str) or not name:
         raise InvalidInputError("Each of the query's 'column_udfs' must have a 'udf' and an 'output_name'.")
     payload = udf.get("udf_payload")
-    return FunctionUse(_bytes(payload, "udf_payload"), _names(entry, "input_columns"), ((name, ""),), is_foreign=True)
+    return QueryFunction(_bytes(payload, "udf_payload"), _names(entry, "input_columns"), ((name, ""),), is_foreign=True)
 
 
 def _names(entry: JsonObject, key: str) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class SourceRead:
 
 
 @dataclass(frozen=True)
-class RefreshPlan:
+class PlannedRefresh:
     """What a refresh will do."""
 
     table: Table
@@ -117,7 +117,7 @@ class Planner:
         self._spec = spec
         self._held = held or {}
 
-    def plan(self) -> RefreshPlan:
+    def plan(self) -> PlannedRefresh:
         """Compare the sources with the watermark of the view, and decide."""
         view = self._services.database.read(lambda connection: views.find(connection, self._table.id))
         if view is None:
@@ -137,7 +137,7 @@ class Planner:
         mode, reason, changes = self._decide(view, definition, reads, after)
         if mode == "no_op" and view.watermark is not None:
             after = replace(after, trimmed_to=view.watermark.trimmed_to)
-        return RefreshPlan(self._table, view, definition, reads, mode, reason, after, changes)
+        return PlannedRefresh(self._table, view, definition, reads, mode, reason, after, changes)
 
     def reads(self, definition: Definition) -> tuple[SourceRead, ...]:
         """Open the sources of a view at the versions to read."""

@@ -15,7 +15,7 @@ from pennon.pipeline.backfill.checkpoints import Checkpoints
 from pennon.pipeline.backfill.fragment import FragmentBackfill
 from pennon.pipeline.backfill.results import ComputedRows, Results
 from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
-from pennon.pipeline.column_work import OutputColumn
+from pennon.pipeline.column_work import TargetColumn
 from pennon.storage.local import LocalFileIO
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Resumed:
     def begin(self) -> tuple[FragmentBackfill, Results]:
         """Begin to fill the fragment."""
         unit = WorkUnit(0, ROWS, ((0, ROWS),), ROWS, False, False, SIGNATURE, SIGNATURE, 8 * ROWS)
-        target, limits = OutputColumn("y", "y", ""), BatchLimits()
+        target, limits = TargetColumn("y", "y", ""), BatchLimits()
         batch_sizer = BatchSizer(limits, 1, 8)
         fragment = FragmentBackfill(
             self.dataset, unit, ["id"], [target], limits, self.checkpoints, self.compute, batch_sizer

@@ -15,7 +15,7 @@ from pennon.columns.plan import WorkUnit
 from pennon.pipeline.backfill.checkpoints import Checkpoints
 from pennon.pipeline.backfill.task import BackfillTask, is_receipt_for
 from pennon.pipeline.batch_sizer import BatchLimits
-from pennon.pipeline.column_work import ColumnWork, OutputColumn
+from pennon.pipeline.column_work import ColumnWork, TargetColumn
 from pennon.pipeline.run_signals import RunStoppedError
 from pennon.storage.local import LocalFileIO
 from pennon.tables.snapshots import Snapshot
@@ -42,7 +42,7 @@ class Scene:
         self.version = lance.write_dataset(data, location).version
         self.files = LocalFileIO(location)
         self.unit = WorkUnit(0, ROWS, ((0, ROWS),), ROWS, False, False, "a" * 40, "b" * 40, 8 * ROWS)
-        work = ColumnWork(("id",), (OutputColumn("y", "y", ""),), function)
+        work = ColumnWork(("id",), (TargetColumn("y", "y", ""),), function)
         source = Snapshot(location, {}, "", self.version)
         task = BackfillTask(source, work, BatchLimits(), "checkpoints", ((self.unit,),))
         self.task: BackfillTask = pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark sends it to an executor)

@@ -13,7 +13,7 @@ import pytest
 
 from pennon import ErrorPolicy, chunker, udf
 from pennon.pipeline.batch_sizer import BatchLimits
-from pennon.pipeline.column_work import ColumnWork, OutputColumn
+from pennon.pipeline.column_work import ColumnWork, TargetColumn
 from pennon.pipeline.refresh.counts import unpack_ids
 from pennon.pipeline.refresh.fragments import fragment_metadata
 from pennon.pipeline.refresh.row_task import Chunker, Projection, RowRefreshTask, open_signals
@@ -74,7 +74,7 @@ class Scene:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_functions_are_applied_and_their_errors_listed(tmp_path: Path, threads: int) -> None:
-    work = ColumnWork(("id",), (OutputColumn("half", "half", ""),), halve.pack())
+    work = ColumnWork(("id",), (TargetColumn("half", "half", ""),), halve.pack())
     projection = Projection(((SOURCE_ROW, "_rowid"), ("id", "id")), "id != 4", (work,))
     scene = Scene(tmp_path, projection, {SOURCE_ROW: pa.int64(), "id": pa.int64(), "half": pa.int64()}, threads)
     result = scene.run()

@@ -23,7 +23,7 @@ from pennon.tables.query.row_sizes import (
     row_sizes_of,
     update_rows,
 )
-from pennon.tables.query.scan import Query, count_rows, fit_to_rows
+from pennon.tables.query.scan import TableQuery, count_rows, fit_to_rows
 
 MEGABYTE = 1024**2
 LONG = "x" * MEGABYTE
@@ -87,30 +87,30 @@ def test_types_of_a_fixed_size_need_no_rows(tmp_path: Path) -> None:
 
 def test_ordinary_rows_are_read_as_lance_does() -> None:
     assert batch_rows_for(8192) is None
-    query = Query(filter="word = 'x'")
+    query = TableQuery(filter="word = 'x'")
     assert fit_to_rows(query, RowSizes({"id": 8, "word": 20, "vector": 6144})) == query
 
 
 def test_a_query_reads_as_many_rows_as_fit() -> None:
     sizes = RowSizes({"id": 8, "image": MEGABYTE})
-    assert fit_to_rows(Query(), sizes).batch_rows == 15
-    assert fit_to_rows(Query(filter="id > 1"), sizes).batch_rows == 15
-    assert fit_to_rows(Query(filter="id > 1", columns=["id"]), sizes).batch_rows is None
+    assert fit_to_rows(TableQuery(), sizes).batch_rows == 15
+    assert fit_to_rows(TableQuery(filter="id > 1"), sizes).batch_rows == 15
+    assert fit_to_rows(TableQuery(filter="id > 1", columns=["id"]), sizes).batch_rows is None
     # The limit keeps the result small, unless all rows are sorted first.
-    assert fit_to_rows(Query(filter="id > 1", k=10), sizes).batch_rows is None
-    assert fit_to_rows(Query(order_by=[("id", True, False)], k=10), sizes).batch_rows == 15
-    assert fit_to_rows(Query(filter="image IS NULL", k=10), sizes).batch_rows == 16
-    assert fit_to_rows(Query(columns={"n": "length(image)"}, k=10), sizes).batch_rows == 16
-    assert fit_to_rows(Query(vectors=[[1.0]] * 100, k=10), sizes).batch_rows == 15
-    assert fit_to_rows(Query(vectors=[1.0], k=10), sizes).batch_rows is None
+    assert fit_to_rows(TableQuery(filter="id > 1", k=10), sizes).batch_rows is None
+    assert fit_to_rows(TableQuery(order_by=[("id", True, False)], k=10), sizes).batch_rows == 15
+    assert fit_to_rows(TableQuery(filter="image IS NULL", k=10), sizes).batch_rows == 16
+    assert fit_to_rows(TableQuery(columns={"n": "length(image)"}, k=10), sizes).batch_rows == 16
+    assert fit_to_rows(TableQuery(vectors=[[1.0]] * 100, k=10), sizes).batch_rows == 15
+    assert fit_to_rows(TableQuery(vectors=[1.0], k=10), sizes).batch_rows is None
 
 
 def test_sql_on_huge_values_runs_in_a_query_process() -> None:
     sizes = RowSizes({"id": 8, "film": MAX_VALUE_BYTES + 1})
-    assert fit_to_rows(Query(), sizes).isolation_reason is None
-    assert fit_to_rows(Query(columns={"film": "film"}), sizes).isolation_reason is None
-    assert "values of" in str(fit_to_rows(Query(filter="film = 'x'"), sizes).isolation_reason)
-    assert "values of" in str(fit_to_rows(Query(columns={"x": "upper(film)"}), sizes).isolation_reason)
+    assert fit_to_rows(TableQuery(), sizes).isolation_reason is None
+    assert fit_to_rows(TableQuery(columns={"film": "film"}), sizes).isolation_reason is None
+    assert "values of" in str(fit_to_rows(TableQuery(filter="film = 'x'"), sizes).isolation_reason)
+    assert "values of" in str(fit_to_rows(TableQuery(columns={"x": "upper(film)"}), sizes).isolation_reason)
 
 
 def test_rows_are_counted_in_batches_of_any_size(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_only_columns_that_a_query_needs_are_read(tmp_path: Path) -> None:
     for file in set((tmp_path / "t" / "data").iterdir()) - before:
         file.unlink()
     sizes = measure_rows(lance.dataset(tmp_path / "t"))
-    assert fit_to_rows(Query(filter="word = 'x'", columns=["id"]), sizes).batch_rows is None
+    assert fit_to_rows(TableQuery(filter="word = 'x'", columns=["id"]), sizes).batch_rows is None
     with pytest.raises(TableVersionNotFoundError):
-        fit_to_rows(Query(), sizes)
+        fit_to_rows(TableQuery(), sizes)
 
 
 def test_sizes_are_kept_over_updates_and_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, UnsupportedOperationError
 
 from pennon.views.model.definition import Column
-from pennon.views.model.query import FunctionUse, StructuredQuery, TableUse
+from pennon.views.model.query import QueryFunction, StructuredQuery, TableUse
 from pennon.views.query_parser import parse_client_query, parse_source_query
 from pennon.views.sql.spark_sql import SparkQuery
 
@@ -42,7 +42,7 @@ class TestPennonsForm:
             "a > 1",
             5,
             0,
-            (FunctionUse(b"a function", ("a",), (("x", ""), ("y", "part")), "{}"),),
+            (QueryFunction(b"a function", ("a",), (("x", ""), ("y", "part")), "{}"),),
         )
 
     def test_names_of_columns_are_quoted_where_they_become_expressions(self) -> None:
@@ -109,7 +109,7 @@ class TestGenevasForm:
         udf = {"name": "f", "backend": "DockerUDFSpecV1", "udf_payload": UDF, "runner_payload": None}
         entry = {"output_index": 0, "output_name": "x", "udf": udf, "input_columns": ["a"]}
         query = parse(base={}, source_table="t", column_udfs=[entry])
-        assert query.functions == (FunctionUse(b"a function", ("a",), (("x", ""),), is_foreign=True),)
+        assert query.functions == (QueryFunction(b"a function", ("a",), (("x", ""),), is_foreign=True),)
 
     @pytest.mark.parametrize("name", ["shuffle", "fragment_ids"])
     def test_what_is_not_offered_is_told(self, name: str) -> None:
