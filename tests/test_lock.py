@@ -36,6 +36,6 @@ def test_every_dependency_is_locked_to_a_version_it_allows(requirement: Requirem
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_a_lock_holds_names_and_versions_alone(lock: Path) -> None:
+def test_a_lock_has_only_names_and_versions(lock: Path) -> None:
     for line in lock.read_text(encoding="utf-8").splitlines():
         assert re.fullmatch(r"# [^:/]*(`make lock`)?[^:/]*|[A-Za-z0-9._-]+==[A-Za-z0-9._+!]+", line), line

@@ -95,7 +95,7 @@ def after(pytest_patch: pytest.MonkeyPatch, owner: Any, name: str, action: Calla
     pytest_patch.setattr(owner, name, call)
 
 
-def test_a_commit_whose_place_was_taken_from_beside_has_lost(
+def test_a_commit_whose_version_a_direct_writer_took_fails(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 2)
@@ -107,7 +107,7 @@ def test_a_commit_whose_place_was_taken_from_beside_has_lost(
     assert numbers(pennon) == [1, 2, 3]
 
 
-def test_a_commit_that_was_overtaken_from_beside_may_follow(
+def test_a_commit_overtaken_by_a_direct_writer_can_be_retried(
     pennon: PennonNamespace, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = stage(table, 3)
@@ -234,7 +234,7 @@ def test_a_clone_that_cannot_have_its_name_leaves_the_files_of_who_has_it(pennon
     assert described.is_only_declared
 
 
-def test_rows_of_a_declared_table_that_is_dropped_meanwhile_are_told_so(
+def test_an_insert_into_a_declared_table_that_is_dropped_fails(
     pennon: PennonNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, write in (("CreateTable", pennon.create_table), ("InsertIntoTable", pennon.insert_into_table)):

@@ -72,7 +72,7 @@ def door(lake: Lake, secrets: tuple[Path, dict[str, str]]) -> Door:
     return Door(lake, secrets[1])
 
 
-def test_without_a_key_nothing_is_told(lake: Lake) -> None:
+def test_without_a_key_every_request_is_refused(lake: Lake) -> None:
     for client in (lake.connect(), lake.connect(**{"header.x-api-key": "pennon_wrong"})):
         with pytest.raises(ln.UnauthenticatedError):
             client.list_namespaces(ln.ListNamespacesRequest(id=[]))
@@ -113,7 +113,7 @@ def test_a_reader_reads_and_changes_nothing(door: Door) -> None:
     assert table.recorded() == [1, 2]
 
 
-def test_a_confined_key_sees_its_namespace_alone(door: Door) -> None:
+def test_a_confined_key_sees_only_its_namespace(door: Door) -> None:
     door.table("admin", "other", "hidden").write(rows(10), "create")
     client = door.connect("confined")
     assert client.list_namespaces(ln.ListNamespacesRequest(id=[])).namespaces == ["team"]

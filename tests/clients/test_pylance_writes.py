@@ -33,7 +33,7 @@ def test_appends_add_rows_and_count_versions(table: ClientTable) -> None:
         table.check(version=step + 1, ids=range(step * 10 + 10))
 
 
-def test_an_overwrite_is_a_version_with_the_new_rows_alone(written: ClientTable) -> None:
+def test_an_overwrite_is_a_version_with_only_the_new_rows(written: ClientTable) -> None:
     assert written.write(rows(1000, 1005), "overwrite").version == 3
     written.check(version=3, ids=range(1000, 1005))
     assert written.open(version=2).count_rows() == 300

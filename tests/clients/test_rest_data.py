@@ -162,7 +162,7 @@ def test_tags_and_branches_are_made_listed_and_deleted(made: ClientTable) -> Non
     made.check(version=2, ids=range(310))
 
 
-def test_a_version_is_restored_and_statistics_are_told(made: ClientTable) -> None:
+def test_a_version_is_restored_and_statistics_are_returned(made: ClientTable) -> None:
     client, identifier = made.client, made.id
     client.delete_from_table(ln.DeleteFromTableRequest(id=identifier, predicate="id >= 10"))
     assert client.get_table_stats(ln.GetTableStatsRequest(id=identifier)).num_rows == 10

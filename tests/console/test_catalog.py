@@ -41,7 +41,7 @@ class TestTree:
         expect(screen.page.get_by_role("heading", level=1)).to_have_text("teas")
         expect(tree.get_by_role("treeitem", name="teas")).to_have_attribute("aria-selected", "true")
 
-    def test_it_is_reached_by_the_keyboard_alone(self, screen: Screen) -> None:
+    def test_it_can_be_reached_with_the_keyboard(self, screen: Screen) -> None:
         screen.open()
         expect(screen.page.get_by_role("treeitem", name="shop")).to_be_visible()
         screen.page.keyboard.press("/")

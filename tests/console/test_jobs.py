@@ -62,7 +62,7 @@ class TestBackfill:
         expect(screen.main.get_by_role("link", name="Spark UI")).to_have_attribute("href", re.compile("^http"))
         screen.shoot("job")
 
-    def test_a_wrong_condition_is_told_in_the_dialog(self, screen: Screen) -> None:
+    def test_the_dialog_shows_the_error_of_an_invalid_condition(self, screen: Screen) -> None:
         screen.open(f"{TEAS}/functions")
         screen.click("Backfill loud")
         screen.fill("Where", "nonsense = 1")
@@ -141,7 +141,7 @@ class TestList:
 
 
 class TestFollowing:
-    def test_the_focus_stays_while_the_page_is_drawn_anew(self, screen: Screen, rest: RestClient) -> None:
+    def test_the_focus_stays_while_the_page_is_redrawn(self, screen: Screen, rest: RestClient) -> None:
         body = {"column": "square", "mode": "all"}
         job = rest.post("/v1/table/shop$teas/backfill_column", body, expect=202)["job_id"]
         screen.open(f"job/{job}")

@@ -56,7 +56,7 @@ def test_long_names_fit(open_screen: OpenScreen, awkward: str, width: int) -> No
         assert screen.overflow() <= 0, tab
 
 
-def test_an_action_is_done_by_the_keyboard_alone(screen: Screen, rest: RestClient) -> None:
+def test_an_action_can_be_done_with_the_keyboard(screen: Screen, rest: RestClient) -> None:
     screen.open(f"{TEAS}/versions")
     screen.button("Tag version 2").focus()
     screen.page.keyboard.press("Enter")

@@ -95,7 +95,7 @@ class TestVersions:
         screen.says("Deleted the branch autumn.")
         assert "autumn" not in rest.post("/v1/table/shop$teas/branches/list")["branches"]
 
-    def test_what_a_branch_changed_is_told_and_cherry_picked(
+    def test_the_changes_of_a_branch_are_shown_and_cherry_picked(
         self, screen: Screen, console_server: PennonProcess, rest: RestClient
     ) -> None:
         table = pennon.connect(console_server.url).create_table("grove", teas(0, 3).select(["id", "name"]))

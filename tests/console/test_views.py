@@ -77,7 +77,7 @@ def test_a_source_with_a_dot_in_its_name_is_linked(
     rest.post("/v1/table/shop$old.teas/drop", {"cascade": True})
 
 
-def test_a_view_that_is_computed_anew_says_why(screen: Screen) -> None:
+def test_the_rebuild_reason_of_a_view_is_shown(screen: Screen) -> None:
     screen.open("table/shop$best/view")
     assert screen.facts()["Refresh mode"].startswith("full: ")
     screen.shoot("view-rebuild")
@@ -135,7 +135,7 @@ def test_the_graph_leads_from_tables_to_views(screen: Screen) -> None:
     expect(screen.page.get_by_role("heading", level=1)).to_have_text("cheap")
 
 
-def test_the_tree_tells_views_from_tables(screen: Screen) -> None:
+def test_the_tree_distinguishes_views_from_tables(screen: Screen) -> None:
     screen.open(f"{CHEAP}/data")
     expect(screen.page.get_by_role("treeitem", name="cheap (view)")).to_be_visible()
 

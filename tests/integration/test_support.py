@@ -75,7 +75,7 @@ class TestPostgres:
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("SELECT 1")
 
-    def test_a_stranger_is_refused(self, postgres_url: str) -> None:
+    def test_a_wrong_password_is_refused(self, postgres_url: str) -> None:
         before, _, after = postgres_url.partition("@")
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(f"{before}x@{after}")
@@ -201,7 +201,7 @@ def test_a_catalog_url_is_of_both_kinds(catalog_url: str, run: int) -> None:
     assert catalog_url.startswith(("sqlite:///", "postgresql://"))
 
 
-def test_a_missing_program_is_an_error_where_nothing_may_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_an_error_when_skipping_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
         unavailable("A program")

@@ -112,7 +112,7 @@ def test_values_survive_or_the_client_says_why_not(journeys: dict[str, Any], kin
         assert step != "drop" or table.column_names == ["id", "other"]
 
 
-def test_columns_are_added_by_expressions_alone(journeys: dict[str, Any]) -> None:
+def test_columns_are_added_by_expressions(journeys: dict[str, Any]) -> None:
     refused = {
         journey["add by schema"]["error"] for kind, journey in journeys.items() if "alone" not in UNABLE.get(kind, {})
     }

@@ -35,7 +35,7 @@ def test_a_branch_starts_at_any_version_and_from_any_branch(db: Any, table: Any)
     assert db.open_table(table.name, branch="child").count_rows() == 105
 
 
-def test_every_write_on_a_branch_leaves_main_alone(db: Any, table: Any) -> None:
+def test_writes_on_a_branch_do_not_change_main(db: Any, table: Any) -> None:
     table.branches.create("dev")
     dev = db.open_table(table.name, branch="dev")
     dev.add(rows(100, 110))
@@ -55,7 +55,7 @@ def test_every_write_on_a_branch_leaves_main_alone(db: Any, table: Any) -> None:
     assert "changed" not in main.search().to_arrow()["text"].to_pylist()
 
 
-def test_every_write_on_main_leaves_a_branch_alone(db: Any, table: Any) -> None:
+def test_writes_on_main_do_not_change_a_branch(db: Any, table: Any) -> None:
     table.branches.create("dev")
     table.add(rows(100, 110))
     table.delete("id < 50")

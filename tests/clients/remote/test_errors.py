@@ -63,7 +63,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_and_not_taken_for_a_missing_table(table: Any, mistake: str) -> None:
+def test_an_invalid_request_is_not_reported_as_a_missing_table(table: Any, mistake: str) -> None:
     call, expected = MISTAKES[mistake]
     with pytest.raises(Exception, match=expected) as caught:
         call(table)
@@ -120,7 +120,7 @@ def test_a_table_dropped_by_another_client_is_not_found(db: Any, pennon_server: 
             call()
 
 
-def test_an_error_never_tells_a_path_of_the_server(table: Any, pennon_server: PennonProcess) -> None:
+def test_errors_do_not_show_paths_of_the_server(table: Any, pennon_server: PennonProcess) -> None:
     for call in (bad_filter, narrow_vector, bad_update, lambda t: t.checkout(99), lambda t: t.drop_index("x")):
         with pytest.raises(Exception, match=r".") as caught:
             call(table)

@@ -138,7 +138,7 @@ def test_rows_are_added_to_a_branch_in_parts(db: Any, table: Any) -> None:
     assert (branch.count_rows(), table.count_rows()) == (2100, 100)
 
 
-def test_what_a_table_does_not_have_is_told_as_nothing(table: Any) -> None:
+def test_missing_extras_of_a_table_are_empty(table: Any) -> None:
     assert table.get_lsm_write_spec() is None
     assert table.get_lsm_stats() is None
     assert list(table.function_errors().records) == []
@@ -164,7 +164,7 @@ NOT_OFFERED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def test_what_is_not_offered_is_said_so(db: Any, table: Any) -> None:
+def test_unsupported_operations_have_a_typed_error(db: Any, table: Any) -> None:
     for operation, call in NOT_OFFERED.items():
         with pytest.raises(Exception, match=f"(?s)406.*{operation} is not supported"):
             call(db, table)

@@ -15,7 +15,7 @@ from tests.clients.remote.conftest import Run
 from tests.clients.remote.data import ids, new_name, rows, vector
 
 
-def test_schema_version_and_location_are_told(table: Any) -> None:
+def test_schema_version_and_location_are_returned(table: Any) -> None:
     assert table.schema == rows(0).schema
     assert table.version == 1
     assert table.uri

@@ -85,7 +85,7 @@ def test_a_column_is_planned_filled_and_known(table: Table) -> None:
     assert table.errors("length").num_rows == 0
 
 
-def test_a_job_tells_what_it_did_and_what_it_took(table: Table) -> None:
+def test_a_job_reports_its_results_and_resources(table: Table) -> None:
     table.add_columns({"picky": picky})
     table.add(rows(100, 120))
     job = table.backfill("picky", where="id < 110")
@@ -142,7 +142,7 @@ def test_a_computed_column_is_filled(table: Table) -> None:
     assert lengths(table, "half") == {number: number // 2 for number in range(100)}
 
 
-def test_failed_rows_are_told_and_tried_again(table: Table) -> None:
+def test_failed_rows_are_listed_and_retried(table: Table) -> None:
     table.add_columns({"picky": picky})
     job = table.backfill("picky")
     assert job.counters["rows_failed"] == 4

@@ -125,14 +125,14 @@ def test_a_bad_end_is_an_error(workplace: Workplace, state: str, error: type[Exc
         assert "in the phase compute: ValueError: no such word" in str(caught.value)
 
 
-def test_a_job_that_nobody_runs_is_waited_for_only_so_long(workplace: Workplace) -> None:
+def test_waiting_for_a_job_without_worker_times_out(workplace: Workplace) -> None:
     job = workplace.submit()
     with pytest.raises(TimeoutError, match=r"still pending after 0\.3 s .waiting: .*worker"):
         job.wait(0.3)
     assert job.cancel() == "cancelled"
 
 
-def test_wishes_are_answered_by_the_truth(workplace: Workplace) -> None:
+def test_stop_requests_return_the_actual_outcome(workplace: Workplace) -> None:
     job = workplace.submit()
     assert (job.pause(), job.state) == ("paused", "paused")
     assert job.pause() == "already_paused"
@@ -169,7 +169,7 @@ def test_jobs_are_listed_latest_first(workplace: Workplace) -> None:
     assert listed.failure is None
 
 
-def test_events_tell_what_happened(workplace: Workplace) -> None:
+def test_events_describe_a_job(workplace: Workplace) -> None:
     job = workplace.submit()
     claimed = workplace.claim()
     workplace.queue.add_event(claimed, "fragment_committed", "0", {"rows_processed": 3})

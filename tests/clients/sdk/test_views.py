@@ -136,7 +136,7 @@ def test_a_refresh_is_a_job(db: Connection, texts: Table) -> None:
         view.refresh(speed=5)  # type: ignore[call-arg]
 
 
-def test_what_a_view_needs_goes_only_with_it(db: Connection, texts: Table) -> None:
+def test_objects_that_a_view_needs_can_only_be_dropped_with_it(db: Connection, texts: Table) -> None:
     view = db.create_materialized_view(new_name(), pennon.query(texts).select("text"), with_no_data=True)
     with pytest.raises(Exception, match=f"is needed by view '{view.name}'"):
         texts.drop_columns(["text"])

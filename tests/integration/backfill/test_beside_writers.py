@@ -46,7 +46,7 @@ def check(sample: SampleTable, *, again: int = 0) -> None:
     assert sample.checkpoints() == []
 
 
-def test_rows_appended_meanwhile_are_computed_too(new_sample: NewSample, log: CallLog) -> None:
+def test_rows_appended_during_a_job_are_computed(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.add(40, 45)
     job.wait(progress=False)
@@ -54,7 +54,7 @@ def test_rows_appended_meanwhile_are_computed_too(new_sample: NewSample, log: Ca
     check(sample)
 
 
-def test_rows_deleted_meanwhile_stay_deleted(new_sample: NewSample, log: CallLog) -> None:
+def test_rows_deleted_during_a_job_stay_deleted(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.table.delete("id in (2, 11, 33) or id between 20 and 29")
     job.wait(progress=False)
@@ -64,7 +64,7 @@ def test_rows_deleted_meanwhile_stay_deleted(new_sample: NewSample, log: CallLog
     check(sample)
 
 
-def test_rows_updated_meanwhile_are_computed_from_their_new_input(new_sample: NewSample, log: CallLog) -> None:
+def test_rows_updated_during_a_job_are_computed_from_their_new_input(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.update("id in (1, 12, 38)", 7)
     job.wait(progress=False)
@@ -73,7 +73,7 @@ def test_rows_updated_meanwhile_are_computed_from_their_new_input(new_sample: Ne
     check(sample, again=3)
 
 
-def test_rows_upserted_meanwhile_are_computed_from_their_new_input(new_sample: NewSample, log: CallLog) -> None:
+def test_rows_upserted_during_a_job_are_computed_from_their_new_input(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     changed = rows(36, 44)
     sample.upsert(changed.set_column(1, "x", pa.array(range(8), pa.int64())))
@@ -81,7 +81,7 @@ def test_rows_upserted_meanwhile_are_computed_from_their_new_input(new_sample: N
     check(sample, again=4)
 
 
-def test_a_compaction_meanwhile_loses_nothing(new_sample: NewSample, log: CallLog) -> None:
+def test_a_compaction_during_a_job_loses_no_rows(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.compact()
     job.wait(progress=False)
@@ -90,7 +90,7 @@ def test_a_compaction_meanwhile_loses_nothing(new_sample: NewSample, log: CallLo
     check(sample, again=40)
 
 
-def test_a_cleanup_on_storage_meanwhile_loses_nothing(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+def test_a_cleanup_on_storage_during_a_job_loses_no_rows(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
     sample, job = begin(new_sample, log)
     assert rest.post(f"{sample.route}/tags/list")["tags"] == {}  # what keeps the version is nobody's business
     sample.compact()
@@ -186,7 +186,7 @@ def test_all_of_it_at_once(new_sample: NewSample, log: CallLog) -> None:
     check(sample, again=3)
 
 
-def test_a_column_dropped_meanwhile_fails_the_job(new_sample: NewSample, log: CallLog) -> None:
+def test_dropping_the_column_fails_the_job(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.table.drop_columns(["y"])
     with pytest.raises(JobFailedError, match="no column 'y'"):
@@ -194,7 +194,9 @@ def test_a_column_dropped_meanwhile_fails_the_job(new_sample: NewSample, log: Ca
     assert set(sample.open().schema.names) == {"id", "x"}
 
 
-def test_an_input_renamed_meanwhile_costs_nothing(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+def test_renaming_an_input_during_a_job_computes_no_row_twice(
+    new_sample: NewSample, log: CallLog, rest: RestClient
+) -> None:
     sample, job = begin(new_sample, log, fragments=2)
     body = {"alterations": [{"path": "x", "rename": "number"}], "cascade": True}
     rest.post(f"{sample.route}/alter_columns", body)
@@ -204,7 +206,7 @@ def test_an_input_renamed_meanwhile_costs_nothing(new_sample: NewSample, log: Ca
     assert log.new() == list(range(20))
 
 
-def test_a_column_added_anew_meanwhile_is_filled(new_sample: NewSample, log: CallLog) -> None:
+def test_a_column_dropped_and_added_again_during_a_job_is_filled(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.table.drop_columns(["y"])
     sample.table.add_columns({"y": tenfold(log, 10)})
@@ -214,7 +216,7 @@ def test_a_column_added_anew_meanwhile_is_filled(new_sample: NewSample, log: Cal
     assert sample.state() == (40, 0, 0, 0)
 
 
-def test_a_function_changed_meanwhile_computes_all_rows(new_sample: NewSample, log: CallLog) -> None:
+def test_a_function_replaced_during_a_job_computes_all_rows(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.table.alter_columns({"path": "y", "function": tenfold(log, 20)})
     job.wait(progress=False)
@@ -222,14 +224,14 @@ def test_a_function_changed_meanwhile_computes_all_rows(new_sample: NewSample, l
     assert sample.values() == {number: number * 2000 for number in range(40)}
 
 
-def test_a_table_dropped_meanwhile_fails_the_job(new_sample: NewSample, log: CallLog) -> None:
+def test_dropping_the_table_fails_the_job(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     sample.db.drop_table(sample.name)
     assert ended(job).state == "failed"
     assert "dropped" in str(job.failure)
 
 
-def test_a_branch_deleted_meanwhile_fails_the_job(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+def test_deleting_the_branch_fails_the_job(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
     sample = new_sample(40, 4)
     sample.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
     rest.post(f"{sample.route}/branches/create", {"name": "dev"})
@@ -244,7 +246,7 @@ def test_a_branch_deleted_meanwhile_fails_the_job(new_sample: NewSample, log: Ca
     assert sample.state() == (0, 0, 0, 40)
 
 
-def test_a_restored_version_meanwhile_is_filled(new_sample: NewSample, log: CallLog) -> None:
+def test_a_version_restored_during_a_job_is_filled(new_sample: NewSample, log: CallLog) -> None:
     sample, job = begin(new_sample, log)
     version = sample.open().version
     sample.add(40, 45)

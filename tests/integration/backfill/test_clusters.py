@@ -267,7 +267,7 @@ def test_a_job_is_cancelled_while_its_cluster_does_not_answer(
     assert ended(job).state == "cancelled"
 
 
-def test_an_image_that_the_cluster_does_not_use_is_told(
+def test_an_image_that_the_cluster_ignores_is_reported(
     clustered: PennonProcess, new_sample: NewSample, log: CallLog
 ) -> None:
     sample = new_sample(10, server=clustered)

@@ -49,7 +49,7 @@ def large_rows(spark_server: PennonProcess) -> str:
     return name
 
 
-def test_a_job_tells_the_memory_that_its_function_takes(new_sample: NewSample) -> None:
+def test_a_job_reports_the_memory_of_its_function(new_sample: NewSample) -> None:
     def weigh(x: int) -> int:
         return len(bytes([x % 256]) * (256 * MEGABYTE))
 

@@ -127,7 +127,7 @@ def test_an_environment_of_the_request_takes_the_place_of_the_functions_own(new_
     assert sample.values() == {0: "0 plum", 1: "100 plum"}
 
 
-def test_a_plan_is_told_and_nothing_done(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
+def test_a_dry_run_returns_the_plan_and_changes_nothing(new_sample: NewSample, log: CallLog, rest: RestClient) -> None:
     sample = new_sample(40, 4)
     sample.table.add_columns({"y": tenfold(log), "z": slow(log, 0.0, batch_size=4)})
     answer = rest.post(f"{sample.route}/backfill_column", {"column": "y", "dry_run": True, "where": "id < 15"})
@@ -311,7 +311,7 @@ def test_a_job_that_takes_too_long_times_out(new_sample: NewSample, log: CallLog
     assert sample.state() == (0, 0, 0, 40)
 
 
-def test_a_paused_job_goes_on_where_it_was(new_sample: NewSample, log: CallLog) -> None:
+def test_a_paused_job_resumes_where_it_stopped(new_sample: NewSample, log: CallLog) -> None:
     sample = new_sample(40, 2)
     sample.table.add_columns({"y": slow(log, 0.2, batch_size=5)})
     job = sample.table.backfill_async("y", concurrency=1)

@@ -247,9 +247,7 @@ def test_modes_choose_rows(new_sample: NewSample, log: CallLog) -> None:
     check(sample)
 
 
-def test_all_rows_are_computed_also_those_of_which_results_were_kept(
-    new_sample: NewSample, log: CallLog, tmp_path: Path
-) -> None:
+def test_all_rows_are_computed_even_those_with_checkpoints(new_sample: NewSample, log: CallLog, tmp_path: Path) -> None:
     cure, path = str(tmp_path / "cure"), log.path
 
     def multiply(id: int, x: int) -> int:  # noqa: A002
@@ -380,9 +378,7 @@ def test_a_plain_column_and_a_compaction_make_nothing_stale(new_sample: NewSampl
     check(sample)
 
 
-def test_a_plain_column_makes_nothing_stale_beside_rows_that_left_and_were_looked_at(
-    new_sample: NewSample, log: CallLog
-) -> None:
+def test_a_plain_column_makes_no_row_stale_after_rows_moved(new_sample: NewSample, log: CallLog) -> None:
     sample = filled(new_sample, log)
     sample.table.delete("id = 2")
     sample.update("id = 3", 7)  # which leaves the fragment

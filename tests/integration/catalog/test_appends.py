@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEAD = 4096
 
 
-def test_whoever_is_refused_in_a_group_fails_alone(lake: Lake) -> None:
+def test_a_refused_append_in_a_group_fails_alone(lake: Lake) -> None:
     lake.write("t")
     table, writer = lake.ns.find_table(("t",)), lake.ns.services.writer
 

@@ -232,7 +232,7 @@ class TestCommitting:
         assert (three.root / "t.lance" / ".lance-deregistered").exists()
         assert three("ListTables", "$").tables == []
 
-    def test_whoever_looks_at_the_folder_meanwhile_does_not_bring_it_back(
+    def test_discovery_during_a_batch_drop_does_not_bring_the_table_back(
         self, three: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         database = three.ns.services.database

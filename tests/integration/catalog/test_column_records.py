@@ -74,7 +74,7 @@ def test_errors_come_in_the_order_of_their_rows_page_by_page(database: Database)
     assert page(None, None, 9) == []
 
 
-def test_all_of_it_goes_with_the_table(database: Database) -> None:
+def test_all_records_are_removed_with_the_table(database: Database) -> None:
     save(database, fill(1))
     database.write(lambda connection: connection.run("DELETE FROM tables"))
     assert kept(database) == []

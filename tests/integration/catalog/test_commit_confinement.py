@@ -186,7 +186,7 @@ class TestContents:
         shutil.copy(staged.file, moved)
         refuse(target, manifest_path=str(moved).lstrip("/"), branch="dev")
 
-    def test_a_manifest_that_needs_features_unheard_of_is_refused(self, target: Lake) -> None:
+    def test_a_manifest_with_unknown_feature_flags_is_refused(self, target: Lake) -> None:
         staged = target.stage("a$t")
         sound = staged.file.read_bytes()
         (position,) = struct.unpack_from("<Q", sound, len(sound) - 16)

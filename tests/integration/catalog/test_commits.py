@@ -124,7 +124,7 @@ class TestReplays:
         assert not copy.file.exists()
         assert lake.numbers(table) == [1, 2]
 
-    def test_a_loser_is_told_and_cleaned_up_after(self, lake: Lake, table: str) -> None:
+    def test_a_lost_commit_is_refused_and_its_files_removed(self, lake: Lake, table: str) -> None:
         winner, loser = lake.stage(table), lake.stage(table, rows(5))
         lake.commit(table, winner)
         with pytest.raises(ConcurrentModificationError, match="committed by another writer"):
@@ -157,7 +157,7 @@ class TestReplays:
         assert lake.commit(table, staged).version.version == 2
         assert lake.open(table).count_rows() == 4
 
-    def test_a_version_whose_manifest_is_lost_for_good_is_withdrawn(self, lake: Lake, table: str) -> None:
+    def test_a_version_whose_manifest_is_lost_is_withdrawn(self, lake: Lake, table: str) -> None:
         staged = lake.stage(table)
         die_after_the_record(lake, table, staged)
         staged.file.unlink()

@@ -84,7 +84,7 @@ class TestDeclaring:
         assert described.version == 1
         assert lake("ListTables", "$", include_declared=False).tables == ["t"]
 
-    def test_names_that_no_folder_can_have_get_folders_all_the_same(self, lake: Lake) -> None:
+    def test_names_that_no_folder_can_have_are_stored_in_other_folders(self, lake: Lake) -> None:
         names = ["two words", "ümläut", "a:b", "a*b", "'; DROP TABLE tables; --", "x" * 200, "%2e%2e", "a%2Fb", "~"]
         lake("CreateNamespace", "a")
         for name in [*names, *(f"a${name}" for name in names)]:
@@ -94,7 +94,7 @@ class TestDeclaring:
             assert lake.open(name).count_rows() == 2
         assert lake("ListTables", "a").tables == sorted(names)
 
-    def test_tables_whose_names_differ_in_odd_characters_alone_do_not_meet(self, lake: Lake) -> None:
+    def test_names_that_differ_only_in_special_characters_are_different_tables(self, lake: Lake) -> None:
         lake("CreateNamespace", "a")
         names = ["a$b c", "a$b_c", "a$b%c", "b c", "b_c", "a_b_c"]
         folders = {lake("DeclareTable", name).location for name in names}

@@ -101,7 +101,7 @@ class TestVersions:
 
 
 class TestDetails:
-    def test_details_tell_schema_statistics_and_names(self, lake: Lake) -> None:
+    def test_details_have_schema_statistics_and_names(self, lake: Lake) -> None:
         lake("CreateNamespace", "a")
         schema = pa.schema(
             [pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.list_(pa.float32(), 2), metadata={"k": "v"})],
@@ -172,7 +172,7 @@ class TestOptions:
         assert unquote(uri.path) == str(lake.folder("t"))
         assert lance.dataset(lake("DescribeTable", "t", with_table_uri=True).table_uri).count_rows() == 2
 
-    def test_whether_it_is_only_declared_is_told_only_when_asked_for(self, lake: Lake) -> None:
+    def test_is_only_declared_is_returned_only_on_request(self, lake: Lake) -> None:
         lake("DeclareTable", "t")
         assert lake("DescribeTable", "t").is_only_declared is None
         assert lake("DescribeTable", "t", check_declared=True).is_only_declared is True

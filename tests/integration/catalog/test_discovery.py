@@ -194,7 +194,7 @@ class TestMarkers:
             lake("TableExists", "one")
 
     @pytest.mark.parametrize("operation", ["DropTable", "ListTables"])
-    def test_a_folder_whose_removal_ends_under_the_eyes_of_a_caller_is_not_found_again(
+    def test_a_folder_removed_during_a_lookup_is_not_discovered(
         self, lake: Lake, beside: Any, monkeypatch: pytest.MonkeyPatch, operation: str
     ) -> None:
         beside.create_table("one", rows())
@@ -225,7 +225,7 @@ class TestLosing:
         assert lake("ListTables", "$").tables == ["two"]
 
     @pytest.mark.parametrize("operation", ["TableExists", "DescribeTable", "ListTableVersions", "DropTable"])
-    def test_its_absence_is_noticed_by_whoever_asks_first(self, lake: Lake, beside: Any, operation: str) -> None:
+    def test_the_next_request_notices_that_it_was_removed(self, lake: Lake, beside: Any, operation: str) -> None:
         beside.create_table("one", rows())
         lake("TableExists", "one")
         beside.drop_table("one")
@@ -235,7 +235,7 @@ class TestLosing:
         assert lake.open("one").count_rows() == 7
 
     @pytest.mark.parametrize("declared", [True, False])
-    def test_its_name_is_free_for_whoever_asks_first(self, lake: Lake, beside: Any, *, declared: bool) -> None:
+    def test_its_name_can_be_used_again(self, lake: Lake, beside: Any, *, declared: bool) -> None:
         beside.create_table("one", rows())
         lake("TableExists", "one")
         beside.drop_table("one")

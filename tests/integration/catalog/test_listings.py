@@ -68,7 +68,7 @@ class TestPages:
         assert len(last) == 1
         assert none is None
 
-    def test_a_limit_of_nothing_is_an_empty_page(self, full: Lake, listing: str) -> None:
+    def test_a_limit_of_0_is_an_empty_page(self, full: Lake, listing: str) -> None:
         assert page(full, listing, limit=0) == ([], None)
 
     def test_a_negative_limit_is_refused(self, full: Lake, listing: str) -> None:

@@ -136,7 +136,7 @@ class TestReading:
 
     @pytest.mark.parametrize("below", ["DescribeTable", "DeclareTable", "CreateNamespace"])
     @pytest.mark.parametrize("operation", ["ListNamespaces", "ListTables", "DescribeNamespace", "DropNamespace"])
-    def test_it_is_said_which_one_may_have_been_meant(self, lake: Lake, operation: str, below: str) -> None:
+    def test_the_error_suggests_a_similar_name(self, lake: Lake, operation: str, below: str) -> None:
         lake("CreateNamespace", "shop")
         lake("CreateNamespace", "shop$archive")
         for given, meant in (("shpo", "shop"), ("shop$archiv", "archive")):
@@ -170,7 +170,7 @@ class TestDropping:
             with pytest.raises(NamespaceNotFoundError):
                 lake("DropNamespace", "nope", mode=mode)
 
-    def test_skip_makes_nothing_of_a_missing_one(self, lake: Lake) -> None:
+    def test_skip_ignores_a_missing_namespace(self, lake: Lake) -> None:
         for mode in ("skip", "Skip", "SKIP"):
             for behavior in (None, "restrict", "cascade"):
                 answer = lake("DropNamespace", "nope", mode=mode, behavior=behavior)
@@ -195,7 +195,7 @@ class TestDropping:
                 lake("DropNamespace", "a", behavior=behavior)
         assert lake.state() == before
 
-    def test_cascade_takes_everything_below_it_and_nothing_beside_it(self, lake: Lake) -> None:
+    def test_cascade_drops_everything_below_the_namespace_and_nothing_else(self, lake: Lake) -> None:
         for name in ("a", "a$b", "a$b$c", "b", "ab"):
             lake("CreateNamespace", name)
         for name in ("a$t", "a$b$t", "a$b$c$t", "b$t", "ab$t", "t"):
@@ -207,7 +207,7 @@ class TestDropping:
         assert not any(folder.exists() for folder in gone)
         assert [lake.open(name).count_rows() for name in ("t", "ab$t", "b$t")] == [2, 2, 2]
 
-    def test_a_clone_goes_with_its_origin_also_when_its_server_had_a_late_clock(
+    def test_a_clone_is_dropped_with_its_source_even_if_its_server_had_a_slow_clock(
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lake("CreateNamespace", "a")

@@ -85,7 +85,7 @@ def test_tables_are_written_read_and_dropped(lake: Lake, bucket: Bucket) -> None
     assert bucket.listing() == {".pennon-root"}
 
 
-def test_a_replay_is_harmless_and_a_loser_is_told(lake: Lake, bucket: Bucket) -> None:
+def test_a_replayed_commit_succeeds_and_a_lost_one_is_refused(lake: Lake, bucket: Bucket) -> None:
     lake.write("t")
     location = lake("DescribeTable", "t").location
     bucket.write("copy")

@@ -93,7 +93,7 @@ def older(lake: Lake) -> None:
     (lake.root / ROOT_MARK).unlink()
 
 
-def test_a_copied_folder_is_a_lake_of_its_own(home: Lake, tmp_path: Path) -> None:
+def test_a_copied_root_is_independent_of_the_original(home: Lake, tmp_path: Path) -> None:
     home.settle()
     shutil.copytree(home.root, tmp_path / "copy", symlinks=True)
     copy = Lake(tmp_path / "copy")
@@ -108,7 +108,7 @@ def test_a_copied_folder_is_a_lake_of_its_own(home: Lake, tmp_path: Path) -> Non
     copy.close()
 
 
-def test_a_moved_folder_goes_on(home: Lake, tmp_path: Path) -> None:
+def test_a_moved_folder_keeps_its_catalog(home: Lake, tmp_path: Path) -> None:
     home.close()
     moved = Lake(home.root.rename(tmp_path / "moved"))
     write_everywhere(moved)

@@ -121,7 +121,7 @@ def test_a_namespace_that_is_dropped_with_all_that_is_in_it_leaves_nothing(lakes
         assert not [table for table in lake("ListAllTables").tables if table.startswith(f"{name}$")]
 
 
-def test_what_is_added_while_a_namespace_is_overwritten_goes_with_the_rest(
+def test_tables_added_while_a_namespace_is_overwritten_are_dropped_with_it(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = namespaces.delete_below

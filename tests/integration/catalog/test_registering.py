@@ -97,7 +97,7 @@ class TestRegistering:
         assert lake.numbers("a$t") == [1]
         assert files_below(old) == before
 
-    def test_what_overwrite_replaced_does_not_come_back_by_itself(self, lake: Lake) -> None:
+    def test_a_table_replaced_by_overwrite_is_not_discovered_again(self, lake: Lake) -> None:
         put(lake.root / "other", 5)
         lake.write("t")
         lake("RegisterTable", "t", location="other", mode="overwrite")

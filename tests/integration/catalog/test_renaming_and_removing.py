@@ -159,7 +159,7 @@ class TestDeregistering:
         assert {file: digest for file, digest in after.items() if file != ".lance-deregistered"} == before
         assert (".lance-deregistered" in after) == (name == "t")
 
-    def test_a_root_table_does_not_come_back_by_itself(self, lake: Lake, open_lake: OpenLake) -> None:
+    def test_a_deregistered_root_table_is_not_discovered_again(self, lake: Lake, open_lake: OpenLake) -> None:
         lake.write("t")
         lake("DeregisterTable", "t")
         lance.write_dataset(rows(), lake.root / "new.lance")
@@ -299,7 +299,7 @@ class TestDropping:
         lake.ns.maintain()
         assert [folder.exists() for folder in folders] == [False, True]
 
-    def test_what_is_dropped_stays_dropped_when_its_origin_cannot_be_told(
+    def test_dropped_clones_stay_dropped_when_their_source_cannot_be_determined(
         self, lake: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: object) -> None:

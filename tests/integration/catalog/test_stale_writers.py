@@ -86,7 +86,7 @@ def test_stale_writers_are_refused(lake: Lake, name: str, held: str, made: str) 
 
 
 @pytest.mark.parametrize("write", ["append", "delete", "overwrite"])
-def test_a_stale_writer_hears_of_it(lake: Lake, write: str) -> None:
+def test_a_stale_writer_gets_an_error(lake: Lake, write: str) -> None:
     stale = dropped(lake, "t")
     make(lake, "t", MADE["more versions"])
     with pytest.raises((OSError, ValueError, RuntimeError)):

@@ -93,7 +93,7 @@ class TestRecords:
         assert lake("DescribeTransaction", made["DeclareTable"]).properties["object"] == "a$t"
         assert len(set(made.values())) == len(made)
 
-    def test_it_tells_who_asked_and_in_what_context(self, lake: Lake) -> None:
+    def test_it_has_the_caller_and_the_context(self, lake: Lake) -> None:
         principal = Principal("ada", (Grant(Role.ADMIN),))
         caller = Caller(principal, "request-7", {"trace": "x", "nul": "\0"})
         answer = as_caller(caller, lambda: lake("DeclareTable", "t"))
@@ -216,7 +216,7 @@ class TestAltering:
 
 
 class TestVisibility:
-    def test_who_is_confined_sees_what_happened_in_its_namespace_and_nothing_else(self, lake: Lake) -> None:
+    def test_a_confined_key_sees_only_transactions_of_its_namespace(self, lake: Lake) -> None:
         for name in ("a", "b"):
             lake("CreateNamespace", name)
         confined = Caller(Principal("ada", (Grant(Role.WRITER, ("a",)),)))

@@ -39,7 +39,7 @@ def five(lake: Lake) -> Lake:
 
 
 class TestListing:
-    def test_versions_are_listed_oldest_first_unless_told_otherwise(self, five: Lake) -> None:
+    def test_versions_are_listed_oldest_first_by_default(self, five: Lake) -> None:
         assert five.numbers("t") == [1, 2, 3, 4, 5]
         assert five.numbers("t", descending=False) == [1, 2, 3, 4, 5]
         assert five.numbers("t", descending=True) == [5, 4, 3, 2, 1]

@@ -35,7 +35,7 @@ def table(spark_server: PennonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
     return name
 
 
-def test_a_column_is_filled_and_told_about(run: Run, table: str) -> None:
+def test_a_backfill_fills_the_column_and_prints_its_counts(run: Run, table: str) -> None:
     plan = json.loads(run("backfill", table, "half", "--dry-run", "-o", "json").stdout)
     assert (plan["rows"], plan["mode"]) == (3, "default")
     assert "udf calls" in run("backfill", table, "half", "--dry-run").stdout
@@ -62,6 +62,6 @@ def test_a_job_need_not_be_waited_for(run: Run, table: str) -> None:
     assert json.loads(run("tables", "state", table, "half", "-o", "json").stdout)["computed"] == 1
 
 
-def test_a_column_that_is_none_is_said(run: Run, table: str) -> None:
+def test_a_missing_column_is_an_error(run: Run, table: str) -> None:
     ended = run("backfill", table, "nothing")
     assert (ended.code, "pennon tables show" in ended.stderr) == (3, True)

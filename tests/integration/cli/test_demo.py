@@ -130,6 +130,6 @@ def test_without_lancedb_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_port_in_use_is_said(tmp_path: Path, start_pennon: StartPennon) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path, start_pennon: StartPennon) -> None:
     port = start_pennon().url.rsplit(":", 1)[1]
     assert "Choose another port" in said_by("--port", port, folder=tmp_path, code=6)

@@ -118,7 +118,7 @@ def test_a_name_that_another_table_has_is_refused(pennon: Pennon, source: Path, 
     assert "a table of that name already exists, at" in clash["reason"]
 
 
-def test_a_place_without_a_catalog_is_said(pennon: Pennon, tmp_path: Path) -> None:
+def test_a_location_without_a_catalog_is_an_error(pennon: Pennon, tmp_path: Path) -> None:
     assert "nowhere' not found; pass the folder" in pennon("import", "nowhere", expect=3).stderr
     (tmp_path / "empty").mkdir()
     assert "No directory catalog found" in pennon("import", "empty", expect=3).stderr

@@ -233,14 +233,14 @@ def test_a_reader_may_go_away(pennon: Pennon, shop: str, pennon_server: PennonPr
         assert (command.stderr.read(), command.wait()) == (b"", 1)
 
 
-def test_a_server_that_is_not_there_is_said(run: Run) -> None:
+def test_an_unreachable_server_is_an_error(run: Run) -> None:
     ended = run("tables", "list", "--url", "http://127.0.0.1:1")
     assert ended.code == 6
     assert "pennon serve" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_server_that_is_none_of_ours_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_foreign_server_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     stranger = ThreadingHTTPServer(("127.0.0.1", 0), partial(SilentHandler, directory=str(tmp_path)))
     threading.Thread(target=stranger.serve_forever, daemon=True).start()
     ended = run("tables", "list", "--url", f"http://127.0.0.1:{stranger.server_port}")

@@ -85,7 +85,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_job(pennon: Pennon, run: Run,
     assert advice.count("\n") == 1
 
 
-def test_what_a_view_shows_is_said_once(run: Run, shop: str) -> None:
+def test_a_view_takes_one_kind_of_query(run: Run, shop: str) -> None:
     for more in (
         (),
         ("--sql", "SELECT 1", "--source", "t"),

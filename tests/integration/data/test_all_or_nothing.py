@@ -32,14 +32,14 @@ def upload(table: DataTable, **parts: tuple[pa.Table, str]) -> str:
     return upload_id
 
 
-def test_an_upload_that_was_made_for_rows_which_are_replaced_meanwhile_is_refused(table: DataTable) -> None:
+def test_an_upload_to_a_table_that_was_overwritten_since_is_refused(table: DataTable) -> None:
     upload_id = upload(table, one=(rows(3), "append"))
     table.put("insert", OTHER, mode="overwrite")
     assert error(table.ask("multipart_write/complete", {"upload_id": upload_id})) == (409, 14)
     assert table.query().equals(OTHER)
 
 
-def test_an_upload_goes_on_beside_appends(table: DataTable) -> None:
+def test_an_upload_is_not_affected_by_appends(table: DataTable) -> None:
     upload_id = upload(table, one=(rows(100, 103), "append"))
     table.put("insert", rows(200, 201))
     upload_id_of_other = upload(table, one=(rows(300, 301), "append"))
@@ -60,7 +60,7 @@ def test_an_upload_to_a_branch_that_does_not_exist_does_not_begin(table: DataTab
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_an_upload_that_is_completed_and_given_up_at_once_is_either(
+def test_an_upload_that_is_completed_and_aborted_at_once_is_one_of_both(
     new: DataTable, write_beside: WriteBeside, stored: Stored, managed: bool
 ) -> None:
     if not managed:

@@ -75,7 +75,7 @@ def test_columns_that_a_client_wrote_on_the_folder_are_known(
 
 
 @pytest.mark.parametrize("managed", [True, False], ids=["managed", "discovered"])
-def test_versions_that_nobody_saw_may_have_written_anything(
+def test_unrecorded_versions_count_as_writes_of_all_columns(
     namespace: PennonNamespace, tmp_path: Path, managed: bool
 ) -> None:
     location = make(namespace, tmp_path, managed=managed)

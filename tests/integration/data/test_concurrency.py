@@ -60,7 +60,7 @@ def test_rows_appended_at_once_are_all_there_in_fewer_versions(table: DataTable)
     assert len(table.versions()) <= 1 + WRITERS * each // 2
 
 
-def test_a_bad_append_among_good_ones_fails_alone(table: DataTable) -> None:
+def test_a_bad_append_in_a_group_fails_alone(table: DataTable) -> None:
     def append(writer: int) -> httpx.Response:
         wrong = writer % 4 == 3
         return table.send("insert", pa.table({"other": [1]}) if wrong else rows(1000 + writer, 1001 + writer))
@@ -75,7 +75,7 @@ def test_a_bad_append_among_good_ones_fails_alone(table: DataTable) -> None:
     assert table.count() == 100 + 5 * 12
 
 
-def test_bad_values_among_good_ones_of_the_same_schema_fail_alone(new: DataTable) -> None:
+def test_only_the_append_with_bad_values_fails(new: DataTable) -> None:
     strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     new.create(pa.table({"id": pa.array([], pa.int64())}, schema=strict))
 
@@ -88,7 +88,7 @@ def test_bad_values_among_good_ones_of_the_same_schema_fail_alone(new: DataTable
     assert new.count() == 5 * (WRITERS - 1)
 
 
-def test_every_append_has_a_transaction_of_its_own(table: DataTable) -> None:
+def test_every_append_has_its_own_transaction(table: DataTable) -> None:
     found = race(8, lambda number: table.put("insert", rows(number, number + 1))["transaction_id"])
     assert len(set(found)) == 8
 

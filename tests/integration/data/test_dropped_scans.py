@@ -74,9 +74,7 @@ def read_blob_of_dropped_table(reader: RestClient, dropper: RestClient) -> None:
         assert content + b"".join(pieces) == whole
 
 
-def test_an_answer_that_is_given_up_while_another_begins_keeps_nobody_waiting(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_response_does_not_block_the_next_one(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(PostgresDatabase(postgres_url, pool_size=1)) as database:
         let_go = database.lock_shared("reading-first")
         connection: Any = database._shared_locks._connection

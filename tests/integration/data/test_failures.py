@@ -261,7 +261,7 @@ def test_an_unknown_version_or_branch_is_named(table: DataTable) -> None:
         assert call(table).json()["error"] == "The table has no branch 'nope'.", name
 
 
-def test_the_nearest_name_is_told_of_tables_tags_branches_and_indices(table: DataTable) -> None:
+def test_errors_suggest_similar_names_of_tables_tags_branches_and_indexes(table: DataTable) -> None:
     table.do("tags/create", {"tag": "release", "version": 1})
     table.do("branches/create", {"name": "develop"})
     table.do("create_index", {"column": "id", "index_type": "BTREE", "name": "by_id"})

@@ -47,7 +47,7 @@ def test_a_change_is_seen_by_the_next_question(new: DataTable) -> None:
     check(new, list(range(1, 12)))
 
 
-def test_rows_that_are_written_anew_are_seen_by_the_next_question(new: DataTable) -> None:
+def test_overwritten_rows_are_seen_by_the_next_query(new: DataTable) -> None:
     new.create(rows(10))
     check(new, list(range(10)))
     new.put("insert", rows(20, 30), mode="overwrite")
@@ -89,7 +89,7 @@ def test_values_of_every_type_are_those_of_a_scan(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_blobs_are_told_of_as_by_a_scan(write_beside: WriteBeside, new: DataTable, version: str) -> None:
+def test_blobs_are_described_as_by_a_scan(write_beside: WriteBeside, new: DataTable, version: str) -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("id", pa.int64()), blob, pa.field("nested", pa.struct([blob]))])
     content = pa.table({"id": [0, 1], "blob": [b"a", b""], "nested": [{"blob": b"b"}] * 2}, schema=schema)

@@ -135,7 +135,7 @@ def test_an_index_that_another_process_builds_is_listed_with_how_far_it_is(names
     assert namespace.list_table_indices(ln.ListTableIndicesRequest(id=["t"])).indexes == []
 
 
-def test_an_index_whose_process_died_is_known_to_have_failed(
+def test_an_index_build_whose_process_died_is_reported_as_failed(
     namespace: PennonNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = Build(namespace.find_table(("t",)).id, "", "ids", "id", "BTREE")

@@ -38,7 +38,7 @@ def littered(table: DataTable) -> DataTable:
     return table
 
 
-def test_malformed_refs_are_not_listed_and_hinder_nobody(littered: DataTable) -> None:
+def test_malformed_refs_are_skipped_in_listings(littered: DataTable) -> None:
     listed = littered.do("tags/list")["tags"]
     assert set(listed) == {"good"}
     assert set(littered.do("branches/list")["branches"]) == {"fine"}

@@ -113,5 +113,5 @@ def test_calls_on_a_kept_version_do_not_disturb_each_other(
     _storm(_reads(namespace, branch, version))
 
 
-def test_calls_beside_writers_do_not_disturb_each_other(namespace: PennonNamespace) -> None:
+def test_concurrent_reads_and_writes_do_not_interfere(namespace: PennonNamespace) -> None:
     _storm(_reads(namespace, "", None) | _requests(namespace))

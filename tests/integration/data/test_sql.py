@@ -289,7 +289,7 @@ LENGTHY: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def test_what_cannot_be_interrupted_runs_in_a_process_of_its_own(new: DataTable, tmp_path: Path) -> None:
+def test_uninterruptible_queries_run_in_a_query_process(new: DataTable, tmp_path: Path) -> None:
     table = new.create(rows(100))
     table.do("create_index", {"column": "word", "index_type": "FTS"})
     for body, count in LENGTHY:

@@ -263,7 +263,7 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(start_pennon: Start
             assert link.recv(12) == b"HTTP/1.1 413"
 
 
-def test_a_large_upload_that_does_not_fit_hears_why(table: DataTable) -> None:
+def test_a_too_large_upload_is_refused_with_the_reason(table: DataTable) -> None:
     wrong = pa.table({"other": pa.array(range(3_000_000), pa.int64())})
     answer = table.send("insert", stream_of(wrong, batch_rows=100_000))
     assert error(answer) == (400, 20)

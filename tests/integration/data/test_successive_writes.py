@@ -11,7 +11,7 @@ from tests.integration.data.tables import DataTable, error, rows
 UPSERT = {"on": "id", "when_matched_update_all": "true", "when_not_matched_insert_all": "true"}
 
 
-def test_an_upsert_builds_on_what_a_client_committed_by_itself(table: DataTable) -> None:
+def test_an_upsert_starts_from_a_version_that_a_client_committed(table: DataTable) -> None:
     table.put("merge_insert", rows(100, 110), **UPSERT)
     client = lance_namespace.connect("rest", {"uri": str(table.http.raw.base_url).rstrip("/")})
     lance.write_dataset(rows(110, 120), namespace_client=client, table_id=table.names, mode="append")
@@ -34,7 +34,7 @@ def test_an_upsert_succeeds_after_one_that_failed(table: DataTable) -> None:
     assert sorted(table.ids()) == list(range(120))
 
 
-def test_every_upsert_has_a_transaction_of_its_own(table: DataTable) -> None:
+def test_every_upsert_has_its_own_transaction(table: DataTable) -> None:
     ids = [table.put("merge_insert", rows(n, n + 1), **UPSERT)["transaction_id"] for n in range(100, 105)]
     assert len(set(ids)) == 5
 

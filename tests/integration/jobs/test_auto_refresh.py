@@ -187,7 +187,7 @@ def at(clock: Clock) -> str:
     return datetime.fromtimestamp(clock.millis / 1000, UTC).strftime("%H:%M")
 
 
-def test_a_schedule_fires_once_a_time_whoever_looks(scene: Scene) -> None:
+def test_a_schedule_fires_once_although_several_servers_check_it(scene: Scene) -> None:
     scene.view("v", schedule="0 * * * *")
     assert at(scene.clock) == "22:13"
     assert scene.tick() == []
@@ -207,7 +207,7 @@ def test_times_that_were_missed_are_one(scene: Scene) -> None:
     assert scene.tick(60) == []
 
 
-def test_another_schedule_starts_anew(scene: Scene) -> None:
+def test_changing_the_schedule_restarts_it(scene: Scene) -> None:
     view_id = scene.view("v", schedule="0 * * * *")
     scene.tick()
     change: dict[str, Any] = {"auto_refresh": False, "on_schema_change": "ignore_new"}

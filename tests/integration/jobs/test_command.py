@@ -108,7 +108,7 @@ def test_a_job_is_resumed_paused_cancelled_and_tried_again(run: Pennon, embedded
 
 
 @pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 7), ("cancelled", 7), ("timed_out", 7)])
-def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job, state: str, code: int) -> None:
+def test_watch_ends_with_the_job_and_prints_its_state(embedded: JobServer, job: Job, state: str, code: int) -> None:
     change_job(embedded.queue, "resume", job.id)
     held = embedded.hold(job)
     failure = None if state == "done" else {"phase": "compute", "type": "ValueError", "message": "seven is too many"}
@@ -133,7 +133,7 @@ def test_watching_ends_with_the_job_and_tells_how(embedded: JobServer, job: Job,
     ],
     ids=["command", "client"],
 )
-def test_whoever_waits_in_a_terminal_sees_a_bar(embedded: JobServer, job: Job, program: tuple[str, ...]) -> None:
+def test_a_terminal_shows_a_progress_bar(embedded: JobServer, job: Job, program: tuple[str, ...]) -> None:
     change_job(embedded.queue, "resume", job.id)
     held = embedded.hold(job)
     terminal, far_end = os.openpty()
@@ -193,10 +193,10 @@ def test_a_key_is_sent_along(run: Pennon, start_pennon: StartPennon) -> None:
 
 
 @pytest.mark.parametrize("verb", ["show", "watch", "cancel", "pause", "resume", "retry"])
-def test_a_job_that_does_not_exist_is_said_so(run: Pennon, embedded: JobServer, verb: str) -> None:
+def test_a_missing_job_is_an_error(run: Pennon, embedded: JobServer, verb: str) -> None:
     assert "Job 'nothing' does not exist" in run(verb, "nothing", expect=3, PENNON_URL=embedded.url)[1]
 
 
-def test_a_server_that_is_not_there_is_said_so(run: Pennon, embedded: JobServer) -> None:
+def test_an_unreachable_server_is_an_error(run: Pennon, embedded: JobServer) -> None:
     _, said = run("list", "--url", "http://127.0.0.1:1", expect=6, PENNON_URL=embedded.url)
     assert "http://127.0.0.1:1" in said

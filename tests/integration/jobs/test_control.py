@@ -98,7 +98,7 @@ def test_a_job_stops_after_the_commit_it_was_making(
     assert queue_fixture.state(job) == state
 
 
-def test_a_job_whose_last_commit_was_made_may_end_as_done_all_the_same(queue_fixture: QueueFixture) -> None:
+def test_a_cancelled_job_whose_last_commit_succeeded_may_end_as_done(queue_fixture: QueueFixture) -> None:
     job = bring(queue_fixture, "committing")
     assert change_job(queue_fixture.queue, "cancel", job.id) == "committing"
     queue_fixture.queue.finish(job, JobState.DONE, counters={})
@@ -151,7 +151,7 @@ def test_a_job_whose_table_is_gone_is_not_tried_again(queue_fixture: QueueFixtur
         change_job(queue_fixture.queue, "retry", job.id)
 
 
-def test_who_asked_for_something_is_told_by_the_events(queue_fixture: QueueFixture) -> None:
+def test_events_have_the_caller_of_a_request(queue_fixture: QueueFixture) -> None:
     job = queue_fixture.submit()
     change_job(queue_fixture.queue, "pause", job.id, "bob")
     change_job(queue_fixture.queue, "resume", job.id, "eve")

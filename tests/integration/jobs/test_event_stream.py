@@ -59,7 +59,7 @@ def data(event: ServerEvent) -> Any:
     return json.loads(event.data)
 
 
-def test_what_happened_is_told_again_and_then_the_end(server: JobServer) -> None:
+def test_past_events_are_sent_again_and_then_the_end(server: JobServer) -> None:
     job = server.submit(server.new_table())
     held = server.hold(job)
     server.queue.add_event(held, "claim_complete", "fragment 0", {"rows_processed": 5})
@@ -83,7 +83,7 @@ def test_a_stream_goes_on_after_what_its_client_saw_last(server: JobServer, how:
         assert [event.kind for event in stream] == ["cancelled", "progress", "end"]
 
 
-def test_what_happens_is_told_when_it_does(server: JobServer) -> None:
+def test_events_are_sent_when_they_happen(server: JobServer) -> None:
     job = server.submit(server.new_table())
     with following(server, job) as stream:
         assert data(until(stream, "progress")[-1]) == {"job_id": job.id, "state": "pending", "counters": {}}

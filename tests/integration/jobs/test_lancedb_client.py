@@ -43,7 +43,7 @@ def test_a_database_lists_only_its_own(server: JobServer, job: Job) -> None:
     assert [(info.job_id, info.table) for info in db.list_jobs()] == [(job.id, "t")]
 
 
-def test_a_job_is_opened_and_told(db: Any, server: JobServer, job: Job) -> None:
+def test_a_job_can_be_opened_and_described(db: Any, server: JobServer, job: Job) -> None:
     opened = db.open_job(job.id)
     assert (opened.state, opened.job_type, opened.spec) == ("running", "backfill", {"column": "c"})
     assert (opened.creation_ms, opened.result, opened.failure) == (job.created_at, None, None)
@@ -102,7 +102,7 @@ def test_a_job_is_cancelled_also_twice(db: Any, job: Job) -> None:
     assert opened.status() == "cancelled"
 
 
-def test_a_job_that_does_not_exist_is_told_so(db: Any) -> None:
+def test_a_missing_job_is_an_error(db: Any) -> None:
     with pytest.raises(JobNotFoundError):
         db.open_job("nothing")
     assert db.cancel_job("nothing") is False

@@ -184,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(set(targets)) == len(targets)
 
 
-def test_whatever_happens_nobody_shares_a_job_and_nothing_runs_twice() -> None:
+def test_no_two_workers_have_a_job_and_no_job_runs_twice() -> None:
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(

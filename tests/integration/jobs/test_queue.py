@@ -149,7 +149,7 @@ class TestClaiming:
         assert "'t' was dropped" in ended.failure["message"]
         assert ended.failure["retryable"] is False
 
-    def test_chores_end_jobs_whose_table_is_gone_also_without_workers(self, queue_fixture: QueueFixture) -> None:
+    def test_maintenance_fails_jobs_of_dropped_tables_without_workers(self, queue_fixture: QueueFixture) -> None:
         waiting_one, resting = queue_fixture.submit("a"), queue_fixture.submit("b")
         change_job(queue_fixture.queue, "pause", resting.id)
         queue_fixture.drop()
@@ -184,7 +184,9 @@ class TestLeases:
         taken = queue_fixture.events(second)[-1]
         assert (taken.kind, taken.data) == ("taken_over", {"worker": "w2", "attempt": 2, "from": "w1"})
 
-    def test_what_was_committed_is_counted_also_if_its_worker_could_not_tell(self, queue_fixture: QueueFixture) -> None:
+    def test_committed_rows_are_counted_even_if_the_worker_could_not_report_them(
+        self, queue_fixture: QueueFixture
+    ) -> None:
         queue_fixture.submit()
         first = queue_fixture.claim("w1")
         assert Lease(queue_fixture.queue, first, LEASE, threading.Event()).restore_counters() is None
@@ -207,7 +209,7 @@ class TestLeases:
         ],
     )
     @pytest.mark.parametrize("by", ["w1", "w2"])
-    def test_who_lost_a_job_can_do_nothing_to_it(
+    def test_a_worker_that_lost_a_job_cannot_change_it(
         self, queue_fixture: QueueFixture, act: Callable[[QueueFixture, Job], Any], by: str
     ) -> None:
         queue_fixture.submit()
@@ -219,7 +221,7 @@ class TestLeases:
         assert queue_fixture.find(held) == held
         act(queue_fixture, held)
 
-    def test_a_silent_worker_goes_on_when_nobody_took_its_job(self, queue_fixture: QueueFixture) -> None:
+    def test_a_silent_worker_continues_when_no_other_took_its_job(self, queue_fixture: QueueFixture) -> None:
         queue_fixture.submit()
         job = queue_fixture.claim()
         queue_fixture.clock.advance(10 * LEASE)
@@ -264,7 +266,7 @@ class TestLeases:
         queue_fixture.close()
         assert (ended.state, ended.failure) == ("failed", failure)
 
-    def test_a_job_given_back_is_claimed_anew_and_no_takeover(self, queue_fixture: QueueFixture) -> None:
+    def test_a_released_job_is_claimed_again_without_counting_as_a_takeover(self, queue_fixture: QueueFixture) -> None:
         queue_fixture.submit()
         for number in range(1, 9):
             job = queue_fixture.claim()
@@ -274,7 +276,7 @@ class TestLeases:
 
 
 class TestGuard:
-    def test_a_commit_marks_the_job_until_it_goes_on(self, queue_fixture: QueueFixture) -> None:
+    def test_a_job_is_marked_as_committing_during_its_commit(self, queue_fixture: QueueFixture) -> None:
         queue_fixture.submit()
         job = queue_fixture.claim()
         queue_fixture.commit(job)
@@ -311,7 +313,7 @@ class TestGuard:
         assert queue_fixture.state(job) == "running"
         assert queue_fixture.queue.heartbeat(job, LEASE, {}) == stop_request
 
-    def test_a_cancel_that_races_with_commits_is_told_the_truth(self, catalog_url: str) -> None:
+    def test_a_cancel_that_races_with_a_commit_returns_the_actual_outcome(self, catalog_url: str) -> None:
         queue_fixture = QueueFixture(catalog_url, pool_size=4)
         for number in range(15):
             queue_fixture.submit(f"c{number}")
@@ -399,7 +401,7 @@ class TestEnding:
         ("stop_request", "state"), [("cancel", "cancelled"), ("pause", "paused"), ("timeout", "timed_out")]
     )
     @pytest.mark.parametrize("how", ["given back", "lost"])
-    def test_a_wish_is_granted_when_the_worker_stops_without_doing_so(
+    def test_a_stop_request_is_applied_when_the_worker_stops_first(
         self, queue_fixture: QueueFixture, stop_request: str, state: str, how: str
     ) -> None:
         queue_fixture.submit(spec={"timeout_seconds": 1})
@@ -464,6 +466,6 @@ class TestEvents:
 
 @pytest.mark.parametrize("call", ["cancel", "pause", "resume", "retry"])
 @pytest.mark.parametrize("job_id", ["0123", "", "\0", "'; --"])
-def test_a_job_that_does_not_exist_is_said_so(queue_fixture: QueueFixture, call: str, job_id: str) -> None:
+def test_a_missing_job_is_an_error(queue_fixture: QueueFixture, call: str, job_id: str) -> None:
     with pytest.raises(TransactionNotFoundError, match="does not exist"):
         change_job(queue_fixture.queue, call, job_id)

@@ -39,7 +39,7 @@ def events(client: RestClient, **wanted: Any) -> list[dict[str, Any]]:
 
 
 class TestDescribing:
-    def test_a_job_is_told_from_its_start_to_its_end(self, server: JobServer) -> None:
+    def test_a_job_is_described_from_start_to_end(self, server: JobServer) -> None:
         table = server.new_table()
         job = server.submit(table, spec={"column": "c", "where": None}, priority=2)
         told = ask(server.http, "describe", job)

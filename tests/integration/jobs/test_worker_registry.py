@@ -27,7 +27,7 @@ def test_a_worker_is_known_from_its_first_day_to_its_last(queue_fixture: QueueFi
     assert worker_registry.alive() == []
 
 
-def test_who_is_silent_is_dead_and_forgotten_but_may_come_back(queue_fixture: QueueFixture) -> None:
+def test_a_silent_worker_is_removed_but_may_register_again(queue_fixture: QueueFixture) -> None:
     worker_registry = WorkerRegistry(queue_fixture.database, LEASE, clock=queue_fixture.clock)
     silent, heard = worker_registry.register(), worker_registry.register()
     queue_fixture.clock.advance(3 * LEASE)

@@ -136,7 +136,7 @@ def test_an_index_that_one_process_builds_is_listed_by_all(server: PennonProcess
     assert all(is_done() for _ in range(10))
 
 
-def test_processes_that_die_are_replaced_and_count_no_more_for_what_was_under_way(mortal: PennonProcess) -> None:
+def test_dead_processes_are_replaced_and_their_active_requests_not_counted(mortal: PennonProcess) -> None:
     before, address = children_of(mortal.pid), httpx.URL(mortal.url)
     with socket.create_connection((address.host, address.port or 0)) as unfinished:
         head = f"POST /v1/namespace/n/create HTTP/1.1\r\nhost: {address.host}\r\ncontent-length: 2\r\n\r\n"
@@ -169,7 +169,7 @@ def test_all_processes_end_with_the_one_that_started_them(mortal: PennonProcess)
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
-def test_a_server_told_to_stop_ends_all_its_processes_and_reports_success(mortal: PennonProcess) -> None:
+def test_a_stopped_server_ends_all_its_processes_and_exits_with_0(mortal: PennonProcess) -> None:
     children = children_of(mortal.pid)
     assert mortal.stop() == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
@@ -191,7 +191,7 @@ supervisor.supervise(load_settings(directory=Path(sys.argv[1]), port=0))
 """
 
 
-def test_a_server_told_to_stop_while_it_starts_says_nothing(tmp_path: Path) -> None:
+def test_a_server_stopped_while_it_starts_prints_no_error(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TOLD_WHILE_IT_STARTS, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -106,7 +106,7 @@ class TestInThePath:
             answer = send(lasting_home, row, path_of(row, bad) + "?delimiter=%24", body)
             assert answer.outcome == (400, 13), (bad, answer)
 
-    def test_what_is_not_utf8_is_refused(self, lasting_home: Home, row: Operation) -> None:
+    def test_invalid_utf8_is_refused(self, lasting_home: Home, row: Operation) -> None:
         for bad in NOT_UTF8:
             assert send(lasting_home, row, path_of(row, bad), body_for(lasting_home, row)).outcome == (400, 13)
 

@@ -113,7 +113,7 @@ def test_what_is_refused_is_refused_for_its_own_reason(
     assert answer.json["detail"]
 
 
-def test_a_commit_that_lost_is_told_by_its_own_code(shared: Home) -> None:
+def test_a_lost_commit_has_its_own_code(shared: Home) -> None:
     table = shared.other("race")
     shared.send("table", table, "create", stream())
     one, two = shared.staged(table), shared.staged(table)

@@ -97,7 +97,7 @@ def test_it_stands_in_the_log_on_the_line_of_the_change(home: Home, pennon_serve
         ("RefreshMaterializedView", "/v1/materialized_view/{id}/refresh"),
     ],
 )
-def test_it_goes_with_the_job_that_is_submitted(home: Home, operation: str, path: str) -> None:
+def test_the_context_is_recorded_with_the_submitted_job(home: Home, operation: str, path: str) -> None:
     sample = SAMPLES[operation](home.fill())
     headers = {"x-lance-ctx-trace_id": "abc123", "x-team": "blue"}
     answer = home.wire.post(path.replace("{id}", sample.identifier), sample.body, headers)
@@ -109,7 +109,7 @@ def test_it_goes_with_the_job_that_is_submitted(home: Home, operation: str, path
 
 
 @pytest.mark.parametrize("value", ["ümläut", "x" * 3000, "a\tb"])
-def test_odd_values_do_no_harm(home: Home, value: str) -> None:
+def test_unusual_values_are_accepted(home: Home, value: str) -> None:
     body = {"context": {"odd": value, "": "empty"}}
     answer = home.wire.post(f"/v1/table/{home.name}%24t/declare", body)
     assert properties_of(home.wire, answer.json["transaction_id"])["context.odd"] == value[:1024]
@@ -128,7 +128,7 @@ def test_what_the_server_recorded_cannot_be_altered(home: Home, key: str) -> Non
     assert properties_of(home.wire, made) == before
 
 
-def test_no_text_of_a_request_makes_a_log_line_of_its_own(home: Home, pennon_server: PennonProcess) -> None:
+def test_no_text_of_a_request_can_forge_a_log_line(home: Home, pennon_server: PennonProcess) -> None:
     forged = "x\n2026-01-01 00:00:00,000 INFO pennon.server DropTable forged by admin (request 1)\u2028second"
     body = {"job_id": forged, "context": {forged: forged}}
     assert home.wire.post(f"/v1/table/{home.name}%24t/declare", body, {"x-request-id": home.name}).status == 200

@@ -41,7 +41,7 @@ def test_every_operation_that_is_offered_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("operation", UNSUPPORTED)
-def test_what_is_not_offered_is_said_so(wire: Wire, operation: str) -> None:
+def test_unsupported_operations_have_a_typed_error(wire: Wire, operation: str) -> None:
     method, path = UNSUPPORTED[operation]
     path = path.replace("{id}", "t").replace("{index_name}", "i")
     for spelling in (path, f"{path}/", f"{path}?delimiter=%24"):

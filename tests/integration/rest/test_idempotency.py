@@ -129,7 +129,7 @@ def test_what_leaves_no_transaction_is_repeated_too(home: Home, key: dict[str, s
     assert home.wire.post(path, {}).json != first.json
 
 
-def test_a_body_that_nobody_had_to_read_is_known_again(home: Home, key: dict[str, str]) -> None:
+def test_an_unread_body_is_recognized_when_sent_again(home: Home, key: dict[str, str]) -> None:
     home.fill()
     path = f"/v1/table/{home.name}%24t/create?mode=exist_ok"
     large = stream(rows(400_000))

@@ -72,7 +72,7 @@ class TestVersionDiff:
 
 
 class TestFragments:
-    def test_each_is_told_with_its_rows_and_bytes(self, filled: Home) -> None:
+    def test_each_fragment_is_listed_with_its_rows_and_bytes(self, filled: Home) -> None:
         filled.ask("table", filled.table, "delete", {"predicate": "id = 21"})
         found = filled.ask("table", filled.table, "fragments")
         assert [(item["rows"], item["deleted_rows"]) for item in found["fragments"]] == [(3, 0), (3, 0), (2, 1)]
@@ -94,7 +94,7 @@ class TestFunctions:
     def ask(self, home: Home, column: str) -> Any:
         return home.ask("table", home.table, "column_function", {"column": column})
 
-    def test_a_function_is_told_with_its_source(self, filled: Home, table: Any) -> None:
+    def test_a_function_is_described_with_its_source(self, filled: Home, table: Any) -> None:
         @pennon.udf(version="3", batch_size=10)
         def shout(word: str) -> str:
             return word.upper()  # louder
@@ -107,7 +107,7 @@ class TestFunctions:
         assert (found["inputs"], found["columns"]) == (["word"], ["loud"])
         assert found["options"]["batch_size"] == 10
 
-    def test_an_expression_is_told_as_it_is(self, filled: Home, table: Any) -> None:
+    def test_an_expression_is_returned_unchanged(self, filled: Home, table: Any) -> None:
         table.add_columns({"next": pennon.computed("id + 1")})
         found = self.ask(filled, "next")
         assert (found["kind"], found["expression"], found["inputs"]) == ("expression", "id + 1", ["id"])
@@ -123,7 +123,7 @@ class TestViewFunctions:
         path = f"/v1/materialized_view/{home.other(view)}/functions"
         return home.wire.post(path, {}).json["functions"]
 
-    def test_functions_of_columns_and_rows_are_told_with_their_source(self, filled: Home, pennon_server: Any) -> None:
+    def test_functions_of_views_are_described_with_their_source(self, filled: Home, pennon_server: Any) -> None:
         @pennon.udf(version="2")
         def shout(word: str) -> str:
             return word.upper()

@@ -213,7 +213,9 @@ class TestHiding:
         assert tables(deep, "/v1/namespace/a%24inner/table/list") == ["t"]
         assert tables(reader, "/v1/table/") == []
 
-    def test_the_way_to_what_may_be_seen_is_seen_and_nothing_beside_it(self, guarded: Guarded, deep: str) -> None:
+    def test_the_ancestors_of_a_confined_namespace_are_visible_and_nothing_else(
+        self, guarded: Guarded, deep: str
+    ) -> None:
         def namespaces(path: str) -> Any:
             return guarded.ask(deep, "GET", path).json["namespaces"]
 
@@ -223,7 +225,7 @@ class TestHiding:
         assert guarded.ask(deep, "POST", "/v1/namespace/a/drop").outcome == (403, 15)
         assert guarded.ask(deep, "POST", "/v1/table/a%24t/exists").outcome == (404, 4)
 
-    def test_on_the_way_to_what_is_not_there_yet_nothing_beside_it_is_named(self, guarded: Guarded, early: str) -> None:
+    def test_errors_above_a_confined_namespace_name_no_other_object(self, guarded: Guarded, early: str) -> None:
         for verb in ("describe", "exists"):
             answer = guarded.ask(early, "POST", f"/v1/namespace/ab/{verb}")
             assert answer.json["error"] == "Namespace 'ab' does not exist."
@@ -266,7 +268,7 @@ class TestHiding:
             assert "secret" not in refused.json["error"]
         assert guarded.ask(writer, "POST", "/v1/table/a%24secret/drop").status == 200
 
-    def test_a_database_that_is_hidden_is_not_told_of(self, guarded: Guarded, writer: str) -> None:
+    def test_a_hidden_database_is_not_listed(self, guarded: Guarded, writer: str) -> None:
         headers = {"x-api-key": writer}
         answers = [
             guarded.wire.post("/v1/table/t/describe/", None, {**headers, "x-lancedb-database": name}).json["error"]

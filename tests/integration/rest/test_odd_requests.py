@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_answered_with_the_error_of_the_protocol(wire: Wi
     assert body.keys() == {"error", "code", "detail", "instance", "request_id"}
 
 
-def test_requests_that_come_at_once_are_answered_in_their_order(wire: Wire, home: Home) -> None:
+def test_pipelined_requests_are_answered_in_order(wire: Wire, home: Home) -> None:
     names = [f"{home.name}%24n{number}" for number in range(10)]
     head = "POST /v1/namespace/{}/create HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
     requests = [f"{head.format(name)}\r\n{{}}".encode() for name in (*names, names[0])]
@@ -76,7 +76,7 @@ def test_chunks_may_have_extensions_and_trailers(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("path", "allowed"), [("/v1/table/t/describe", "POST"), ("/v1/table", "GET"), ("/healthz", "GET, HEAD")]
 )
-def test_another_method_is_told_which_ones_there_are(wire: Wire, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_ones(wire: Wire, path: str, allowed: str) -> None:
     for method in ("OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"):
         answer = wire.send(method, path)
         assert answer.outcome == (405, 0)

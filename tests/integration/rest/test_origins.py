@@ -38,7 +38,7 @@ def test_pages_of_the_server_itself_are_answered(wire: Wire) -> None:
     assert wire.get("/v1/table", {"origin": own}).status == 200
 
 
-def test_a_browser_that_asks_first_is_not_told_to_go_on(wire: Wire) -> None:
+def test_a_preflight_request_of_a_foreign_origin_is_refused(wire: Wire) -> None:
     headers = {"origin": "http://example.com", "access-control-request-method": "POST"}
     answer = wire.send("OPTIONS", "/v1/namespace/x/create", b"", headers)
     assert answer.status in {403, 405}

@@ -62,7 +62,7 @@ class TestRootListing:
 
 
 class TestDescribing:
-    def test_without_a_body_version_and_schema_are_told(self, home: Home) -> None:
+    def test_without_a_body_version_and_schema_are_returned(self, home: Home) -> None:
         home.fill()
         answer = home.wire.send("POST", f"/v1/table/{home.name}$t/describe/", b"")
         assert answer.json["version"] == 3
@@ -75,7 +75,7 @@ class TestDescribing:
         plain = home.wire.post(f"/v1/table/{home.name}$t/describe?delimiter=%24")
         assert "schema" not in plain.json
 
-    def test_what_the_server_can_do_is_told_wherever_the_client_looks_for_it(self, home: Home) -> None:
+    def test_capabilities_are_reported_in_every_place_where_the_client_reads_them(self, home: Home) -> None:
         home.fill()
         made = home.wire.post(f"/v1/table/{home.name}$made/create/", stream(), STREAM)
         location = home.wire.send("POST", f"/v1/table/{home.name}$made/describe/", b"").json["location"]

@@ -31,7 +31,7 @@ def exists(home: Home, identifier: str) -> int:
     return [home.wire.post(f"/v1/table/{quoted(identifier)}/exists", {}).status for _ in range(3)][-1]
 
 
-def test_every_answer_has_an_id_of_its_own(home: Home) -> None:
+def test_every_response_has_its_own_id(home: Home) -> None:
     home.ask("table", home.table, "declare")
     path = f"/v1/table/{quoted(home.table)}/describe"
     first, second = home.wire.post(path, {}), home.wire.post(path, {})
@@ -40,7 +40,7 @@ def test_every_answer_has_an_id_of_its_own(home: Home) -> None:
     assert home.wire.post(path, {}, {"x-request-id": "mine"}).headers["x-request-id"] == "mine"
 
 
-def test_writes_through_pennon_are_told(home: Home) -> None:
+def test_writes_through_pennon_invalidate_responses(home: Home) -> None:
     home.ask("table", home.table, "declare")
     assert "version" not in describe(home, home.table).json
     home.send("table", home.table, "create", stream())
@@ -50,7 +50,7 @@ def test_writes_through_pennon_are_told(home: Home) -> None:
 
 
 @pytest.mark.parametrize("scheme", [True, False], ids=["v2", "v1"])
-def test_writes_around_pennon_are_told(home: Home, scheme: bool) -> None:
+def test_direct_writes_invalidate_responses(home: Home, scheme: bool) -> None:
     home.ask("table", home.table, "declare")
     assert "version" not in describe(home, home.table).json
     folder = str(home.folder(home.table))
@@ -79,7 +79,7 @@ def test_what_the_request_asks_for_counts(home: Home) -> None:
     assert home.wire.post(path, {}).content == plain.content
 
 
-def test_dropped_renamed_and_recreated_tables_are_told(home: Home) -> None:
+def test_dropping_renaming_and_recreating_a_table_invalidates_responses(home: Home) -> None:
     home.send("table", home.table, "create", stream())
     before = describe(home, home.table).json
     assert exists(home, home.table) == 200
@@ -115,7 +115,7 @@ def test_a_first_key_shuts_out_who_was_answered_without(tmp_path: Path) -> None:
         assert wire.post(path, {}, {"x-api-key": "another"}).outcome == (401, 16)
 
 
-def test_web_pages_of_others_are_refused_what_the_user_was_told(home: Home) -> None:
+def test_foreign_origins_get_no_cached_response(home: Home) -> None:
     home.ask("table", home.table, "declare")
     assert describe(home, home.table).status == 200
     path = f"/v1/table/{quoted(home.table)}/describe"

@@ -139,7 +139,7 @@ class TestPaths:
             "/v1/table//",
         ],
     )
-    def test_where_there_is_nothing_that_is_said(self, lasting_home: Home, path: str) -> None:
+    def test_unknown_routes_are_errors(self, lasting_home: Home, path: str) -> None:
         assert lasting_home.wire.get(path).outcome == (404, 0)
         assert lasting_home.wire.post(path, {}).status in {404, 405}
 
@@ -150,7 +150,7 @@ class TestPaths:
             answer = lasting_home.wire.get("/v1/table", {"x-request-id": bad})
             assert answer.headers["x-request-id"] != bad
 
-    def test_every_answer_has_an_id_of_its_own(self, lasting_home: Home) -> None:
+    def test_every_response_has_its_own_id(self, lasting_home: Home) -> None:
         ids = {lasting_home.wire.get("/v1/table").headers["x-request-id"] for _ in range(20)}
         assert len(ids) == 20
 

@@ -38,7 +38,7 @@ def test_answers_come_in_the_order_of_the_tasks_from_other_processes(session: Se
     assert os.getpid() not in {answer["pid"] for answer in answers}
 
 
-def test_what_a_task_raised_is_told_without_the_pages_of_spark(session: Session) -> None:
+def test_the_error_of_a_task_is_reported_without_sparks_stack_trace(session: Session) -> None:
     def fail(number: int) -> dict[str, Any]:
         raise KeyError(f"no 'tea'\nin cup {number} ☕")
 
@@ -62,7 +62,7 @@ def test_a_task_whose_worker_is_killed_is_tried_again(session: Session, tmp_path
     assert Path(killed).exists()
 
 
-def test_a_cancelled_run_ends_and_another_goes_on(session: Session, tmp_path: Path) -> None:
+def test_cancelling_a_run_does_not_affect_another(session: Session, tmp_path: Path) -> None:
     begun, released = str(tmp_path / "begun"), str(tmp_path / "released")
 
     def wait_for_ever(_: int) -> dict[str, Any]:

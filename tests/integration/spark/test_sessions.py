@@ -93,7 +93,7 @@ def test_a_spark_that_does_not_answer_is_given_up_in_time(sessions: Sessions) ->
         open_session(Cluster("gone", "sc://127.0.0.1:1"), 1)
 
 
-def test_a_spark_that_says_nothing_is_given_up_when_nobody_wants_it_any_more(sessions: Sessions, silence: int) -> None:
+def test_a_silent_spark_is_abandoned_when_its_job_is_cancelled(sessions: Sessions, silence: int) -> None:
     class UnwantedError(Exception):
         pass
 
@@ -139,9 +139,7 @@ def test_a_session_apart_has_the_configuration_of_its_cluster(connect_server: Co
         session.close()
 
 
-def test_a_connect_server_that_was_started_anew_is_used_again(
-    sessions: Sessions, connect_server: ConnectServer
-) -> None:
+def test_a_restarted_connect_server_is_used_again(sessions: Sessions, connect_server: ConnectServer) -> None:
     with sessions.use("connect") as known:
         assert known.spark.range(3).count() == 3
     connect_server.restart()

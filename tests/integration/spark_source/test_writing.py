@@ -49,7 +49,7 @@ def test_rows_are_added_in_one_version_that_the_server_recorded(namespace: Spark
     assert [version.version for version in listed.versions] == [1, 2]
 
 
-def test_rows_added_meanwhile_stay(namespace: SparkNamespace) -> None:
+def test_rows_added_during_an_overwrite_are_kept(namespace: SparkNamespace) -> None:
     namespace.create("t", numbers(10))
     frame = namespace.spark.range(100, 110)
     namespace.save(frame, "t")
@@ -100,7 +100,7 @@ def test_nothing_to_add_makes_no_version_and_nothing_to_put_in_place_makes_an_em
     assert namespace.open("new").schema.names == ["id", "k", "x", "text"]
 
 
-def test_files_have_so_many_rows_at_most(namespace: SparkNamespace) -> None:
+def test_files_have_at_most_the_given_rows(namespace: SparkNamespace) -> None:
     namespace.save(namespace.spark.range(0, 100, 1, 1), "t", max_rows_per_file=30)
     assert [fragment.count_rows() for fragment in namespace.open("t").get_fragments()] == [30, 30, 30, 10]
 

@@ -71,7 +71,7 @@ def test_lancedbs_client_makes_fills_and_refreshes_a_view(db: Any, teas: Any) ->
     assert rows_of(db.open_table(name), "n", "name") == [(3, "SENCHA"), (10, "PUER")]
 
 
-def test_a_view_of_sql_over_two_tables_says_why_it_is_computed_anew(db: Any, teas: Any, rest: RestClient) -> None:
+def test_a_view_of_two_tables_gives_its_rebuild_reason(db: Any, teas: Any, rest: RestClient) -> None:
     other = db.create_table(f"origins_{secrets.token_hex(4)}", [{"tea": "oolong", "origin": "Taiwan"}])
     view = f"view_{secrets.token_hex(4)}"
     query = f"""SELECT origin, sum(grams) AS grams FROM {teas.name} t JOIN {other.name} o ON t.`Tea Name` = o.tea

@@ -100,7 +100,7 @@ def test_views_of_functions_are_filled(db: Connection, texts: Table) -> None:
         chunks.delete("id = 1")
 
 
-def test_a_feature_column_of_a_view_is_filled_for_new_rows_alone(db: Connection, texts: Table, tmp_path: Path) -> None:
+def test_a_feature_column_of_a_view_is_filled_only_for_new_rows(db: Connection, texts: Table, tmp_path: Path) -> None:
     log = CallLog(tmp_path / "calls")
 
     @pennon.chunker

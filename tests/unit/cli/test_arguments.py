@@ -25,7 +25,7 @@ def test_a_long_vector_comes_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a,b", "1,,2", "[[1],[2]]", '{"a": 1}', "null", "[1,2", "1,2]", "NaN,1", "1e999"])
-def test_what_is_no_vector_is_said(text: str) -> None:
+def test_an_invalid_vector_is_an_error(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--vector"):
         parse_vector(text)
 
@@ -36,7 +36,7 @@ def test_a_range_ends_with_its_last_version(text: str, bounds: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("text", ["", "0", "8-1", "-1", "1-", "one"])
-def test_what_is_no_range_is_said(text: str) -> None:
+def test_an_invalid_range_is_an_error(text: str) -> None:
     with pytest.raises(InvalidInputError, match="1-8"):
         parse_range(text)
 

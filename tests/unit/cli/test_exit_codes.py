@@ -16,7 +16,7 @@ def test_an_error_has_the_exit_code_of_its_status(code: ErrorCode) -> None:
     assert exit_code_of(from_error_code(code, "x")) == BY_STATUS[STATUS_BY_CODE[code]]
 
 
-def test_every_exit_code_has_a_meaning_of_its_own() -> None:
+def test_exit_codes_are_distinct() -> None:
     assert [int(code) for code in ExitCode] == [*range(8), 130]
     assert len({code.meaning for code in ExitCode}) == len(ExitCode)
     assert all(code.meaning for code in ExitCode)

@@ -40,7 +40,7 @@ def test_the_version_is_shown(run: Run) -> None:
     assert run("--version").stdout == f"pennon {__version__}\n"
 
 
-def test_nothing_is_coloured_where_nobody_looks(run: Run) -> None:
+def test_output_has_no_colours_without_a_terminal(run: Run) -> None:
     said = run("keys", "revoke", "nobody")
     assert "\x1b" not in said.stdout + said.stderr
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_catalog_is_one_line(run: Run, tmp_path: Path) -> None
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_module_of_nobody_is_a_fault_of_the_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_missing_module_is_an_internal_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ModuleNotFoundError("No module named 'nobody'", name="nobody")
 

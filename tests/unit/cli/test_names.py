@@ -25,7 +25,7 @@ def test_a_name_is_an_identifier_and_can_be_typed_again(text: str, identifier: t
 
 
 @pytest.mark.parametrize("text", ["", "shop.", ".teas", "a..b", "a$$b", "a/b"])
-def test_what_cannot_be_a_name_is_said(text: str) -> None:
+def test_an_invalid_name_is_an_error(text: str) -> None:
     with pytest.raises(InvalidInputError):
         parse_name(text)
 

@@ -46,7 +46,7 @@ def test_every_setting_has_a_flag_in_one_panel() -> None:
         assert f" {flag_name(name)} " in help_text
 
 
-def test_where_there_are_few_each_tells_its_environment_variable() -> None:
+def test_help_with_few_options_shows_their_environment_variables() -> None:
     help_text = CliRunner().invoke(command("port", "page_limit")[0], ["--help"], env={"COLUMNS": "300"}).output
     for name in ("DIRECTORY", "PORT", "PAGE_LIMIT"):
         assert f"(PENNON_{name})" in help_text
@@ -72,7 +72,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     assert (found.port, found.host, found.metadata_threads) == (1, "127.0.0.2", 3)
 
 
-def test_a_misspelt_variable_is_told_and_those_of_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_misspelled_variables_of_pennon_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PENNON_DATABSE", "PENNON_SERVICE_HOST", "PENNON_URL"):
         monkeypatch.setenv(name, "x")
     said = CliRunner().invoke(command()[0], []).stderr
@@ -86,7 +86,7 @@ def test_collections_are_written_as_json() -> None:
     assert found.allowed_locations == ["/a", "/b"]
 
 
-def test_what_is_not_json_is_shown_how_to_be_written() -> None:
+def test_the_error_for_invalid_json_shows_an_example() -> None:
     for flag, form in (("--storage-options", '{"name": "value"}'), ("--allowed-locations", '["one", "two"]')):
         error = CliRunner().invoke(command()[0], [flag, "{x"]).exception
         assert isinstance(error, SettingsError)

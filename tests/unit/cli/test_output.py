@@ -40,7 +40,7 @@ def test_whether_something_is_so_is_yes_or_no(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.split()[-2:] == ["yes", "no"]
 
 
-def test_json_is_the_data_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_only_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(OutputFormat.JSON, {"name": "ä"}, "for people")
     assert json.loads(capsys.readouterr().out) == {"name": "ä"}
 

@@ -54,7 +54,7 @@ def test_without_anything_it_is_the_server_of_this_machine() -> None:
         ((None, None, None), {"URL": "http://e", "API_KEY": "e"}, Profile("http://e", "e")),
     ],
 )
-def test_what_is_said_nearer_counts_more(
+def test_flags_override_the_environment_and_profiles(
     monkeypatch: pytest.MonkeyPatch,
     flags: tuple[str | None, str | None, str | None],
     environment: dict[str, str],
@@ -71,7 +71,7 @@ def test_the_key_of_the_default_goes_nowhere_else() -> None:
     assert choose_server("http://elsewhere.example.com", None, None).api_key is None
 
 
-def test_an_unknown_profile_is_said_with_the_known_ones() -> None:
+def test_an_unknown_profile_is_an_error_that_lists_the_known_ones() -> None:
     write(FILE)
     with pytest.raises(SettingsError, match="Did you mean 'production'"):
         choose_server(None, None, "prodution")
@@ -86,7 +86,7 @@ def test_an_unknown_profile_is_said_with_the_known_ones() -> None:
         ("a = 1", "needs url"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_said(run: Run, text: str, word: str) -> None:
+def test_an_unreadable_file_is_an_error(run: Run, text: str, word: str) -> None:
     write(text)
     ended = run("profiles")
     assert ended.code == 2
@@ -105,13 +105,13 @@ def test_profiles_are_listed_without_their_keys(run: Run) -> None:
     assert "production-key" not in listed + run("profiles").stdout
 
 
-def test_an_address_that_is_none_is_said(run: Run) -> None:
+def test_an_invalid_url_is_an_error(run: Run) -> None:
     ended = run("tables", "list", "--url", "localhost:2333")
     assert ended.code == 2
     assert "http://" in ended.stderr
 
 
-def test_a_file_with_keys_that_others_can_read_is_said(run: Run) -> None:
+def test_a_file_with_keys_that_others_can_read_is_reported(run: Run) -> None:
     write(FILE)
     profiles_file().chmod(0o644)
     assert "chmod 600" in run("profiles").stderr

@@ -35,13 +35,13 @@ def test_jobs_are_known_without_lancedb() -> None:
     assert "lancedb" not in loaded_after("from pennon import Job, connect, computed")
 
 
-def test_every_promised_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     code = "import pennon\nfor name in pennon.__all__: assert getattr(pennon, name) and name in dir(pennon)"
     run(code)
     run("from pennon import *\nconnect, udf, ErrorPolicy, Job, computed")
 
 
-def test_a_name_that_is_not_promised_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     import pennon
 
     with pytest.raises(AttributeError, match="has no attribute 'conect'"):

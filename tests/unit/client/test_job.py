@@ -82,7 +82,7 @@ def test_a_stream_that_breaks_goes_on_after_its_last_event() -> None:
 
 
 @pytest.mark.parametrize("odd", ["not json", [1], {"state": None}, {"data": {"state": "done"}}])
-def test_events_of_another_shape_mislead_nobody(odd: Any) -> None:
+def test_events_of_an_unknown_form_are_ignored(odd: Any) -> None:
     job, _ = wait_with(described("running"), events(odd), described("done"))
     assert job.state == "done"
 
@@ -138,7 +138,7 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
     assert wait_beside_an_absent_server(AWAY, hang_up, AWAY, described("done")).state == "done"
 
 
-def test_a_server_that_told_of_the_job_is_waited_for_from_the_start_and_another_is_not() -> None:
+def test_a_404_is_retried_only_while_a_new_job_appears_at_the_server_that_created_it() -> None:
     with ScriptedServer([AWAY, described("done")]) as server:
         assert Job(Transport(server.url, attempts=1), "j1", {"state": "running"}).wait(progress=False).state == "done"
     with ScriptedServer([AWAY]) as server, pytest.raises(ServiceUnavailableError, match="about to end"):
@@ -201,7 +201,7 @@ def test_states_are_known_by_both_their_names(told: JobFields, state: str) -> No
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])
-def test_a_wish_is_answered_by_what_became_of_it(verb: str) -> None:
+def test_a_stop_request_returns_its_outcome(verb: str) -> None:
     with ScriptedServer([answer(200, {"job_id": "j1", "status": "so so"}), described("running")]) as server:
         assert getattr(Job(Transport(server.url), "j1"), verb)() == "so so"
     assert (server.received[0].path, server.received[0].body) == (f"/v1/jobs/{verb}", {"job_id": "j1"})
@@ -215,7 +215,7 @@ def test_a_job_is_tried_again_as_another_job(only_failed: bool, body: dict[str, 
     assert server.received[0].body == {"job_id": "j1", **body}
 
 
-def test_a_refused_wish_is_an_error() -> None:
+def test_a_refused_stop_request_is_an_error() -> None:
     with (
         ScriptedServer([answer(409, {"error": "has ended", "code": 19})]) as server,
         pytest.raises(InvalidTableStateError, match="has ended"),
@@ -241,6 +241,6 @@ def as_stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_a_submission_without_an_id_is_told() -> None:
+def test_a_submission_without_an_id_is_an_error() -> None:
     with pytest.raises(InternalError, match="returned no job id"):
         job_from_response(Transport("http://127.0.0.1:1"), {"transaction_id": "t"})

@@ -57,7 +57,7 @@ def test_the_bar_of_a_done_job_is_full(counters: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("options", [{"terminal": False}, {"enabled": False}])
-def test_nothing_is_written_where_nobody_looks(options: dict[str, Any]) -> None:
+def test_no_progress_is_written_without_a_terminal(options: dict[str, Any]) -> None:
     assert shown(job(counters=COUNTERS), job("done", counters=COUNTERS), **options).strip() == ""
 
 

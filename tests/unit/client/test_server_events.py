@@ -42,7 +42,7 @@ def test_an_event_is_there_as_soon_as_its_empty_line_is() -> None:
 
 
 @pytest.mark.parametrize("line", ["id: a\0b", "id", ""])
-def test_an_id_that_is_none_changes_nothing_or_forgets(line: str) -> None:
+def test_an_invalid_event_id_is_ignored_and_an_empty_one_resets_it(line: str) -> None:
     parser = EventParser()
     parser.feed(b"id: 5\ndata: x\n\n")
     (event,) = parser.feed(f"{line}\ndata: y\n\n".encode() if line else b"data: y\n\n")

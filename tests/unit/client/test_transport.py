@@ -90,7 +90,7 @@ def test_what_changes_without_a_key_is_not_repeated(fault: Any, error: type[Exce
         assert len(server.received) == 1
 
 
-def test_a_lost_answer_of_what_changes_is_told_as_such() -> None:
+def test_a_lost_response_to_a_write_is_its_own_error() -> None:
     with ScriptedServer([hang_up, answer(200, {})]) as server:
         with pytest.raises(ServiceUnavailableError, match="may or may not have been executed"):
             Transport(server.url).post("/v1/x")
@@ -98,7 +98,7 @@ def test_a_lost_answer_of_what_changes_is_told_as_such() -> None:
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-def test_a_fault_that_stays_is_told_in_the_end(repeats: bool) -> None:
+def test_a_persistent_fault_is_raised_after_the_retries(repeats: bool) -> None:
     with ScriptedServer([BUSY]) as server:
         with pytest.raises(ServiceUnavailableError, match="not now"):
             Transport(server.url).post("/v1/x", idempotency_key="k" if repeats else None)

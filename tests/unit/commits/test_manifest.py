@@ -53,7 +53,7 @@ class TestRealManifests:
             assert isinstance(timestamp, datetime)
             assert abs(manifest.timestamp_millis - timestamp.timestamp() * 1000) < 1000 * 60 * 60 * 24
 
-    def test_what_was_done_is_told(self, dataset: lance.LanceDataset) -> None:
+    def test_the_operation_of_a_manifest_is_read(self, dataset: lance.LanceDataset) -> None:
         expected = ["overwrite", "append", "delete", "update", "merge", "create_index", "update_config", "overwrite"]
         told = []
         for version in range(1, dataset.latest_version + 1):

@@ -32,7 +32,7 @@ def test_the_only_one_gets_what_it_asks_for_and_others_wait_for_it() -> None:
     assert budget.used == 0
 
 
-def test_whoever_would_wait_for_ever_is_refused() -> None:
+def test_a_wait_that_would_never_end_is_refused() -> None:
     budget = MemoryBudget(100)
     first, second = Reservation(budget), Reservation(budget)
     first.grow(60)

@@ -58,7 +58,7 @@ def test_the_first_failing_row_is_found_in_few_attempts(case: tuple[int, set[int
     assert len(log) <= (1 if telling else math.ceil(math.log2(rows)) + 1)
 
 
-def test_a_row_under_suspicion_has_failed_only_if_it_fails_alone() -> None:
+def test_a_row_has_failed_only_if_it_fails_alone() -> None:
     def attempt(start: int, stop: int) -> None:
         if stop - start > 3:
             raise RangeFailedError("ProcessDied", "too much memory", current_row=3)

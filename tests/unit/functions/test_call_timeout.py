@@ -69,7 +69,7 @@ def test_each_call_has_the_whole_time() -> None:
         limited(0.01)
 
 
-def test_a_call_that_swallows_the_first_ring_hears_the_next() -> None:
+def test_a_call_that_swallows_the_first_interrupt_gets_another() -> None:
     def deaf() -> None:
         try:
             time.sleep(60)
@@ -80,7 +80,7 @@ def test_a_call_that_swallows_the_first_ring_hears_the_next() -> None:
         deadline.limit(deaf)()
 
 
-def test_a_call_whose_ring_was_lost_is_interrupted_all_the_same() -> None:
+def test_a_call_is_interrupted_even_if_the_first_interrupt_was_lost() -> None:
     def lose_the_ring() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         time.sleep(60)

@@ -135,7 +135,7 @@ def test_failing_row_fails_or_has_no_children() -> None:
     assert [(error.row, error.type) for error in errors] == [(0, "ValueError")]
 
 
-def test_wrong_values_are_the_failure_of_their_row_alone() -> None:
+def test_wrong_values_fail_only_their_row() -> None:
     @pennon.chunker(output_schema=WORDS, error_policy=ErrorPolicy.skip())
     def odd(text: str | None) -> list[tuple[str, Any]]:
         return [(word, "long" if word == "three" else 1) for word in (text or "").split()]

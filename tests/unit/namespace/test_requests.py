@@ -70,7 +70,7 @@ class TestCallers:
         assert principal.role_on(("b",)) == Role.READER
         assert principal.role_on(("a", "b", "c")) == Role.ADMIN
 
-    def test_what_is_not_granted_is_hidden_but_for_the_way_there(self) -> None:
+    def test_objects_without_a_grant_are_hidden_except_ancestors(self) -> None:
         principal = Principal("ada", (Grant(Role.ADMIN, ("a", "b")),))
         assert principal.role_on(("a",)) is None
         assert [principal.may_traverse(path) for path in [(), ("a",), ("a", "b"), ("a", "b", "c")]] == [True] * 4

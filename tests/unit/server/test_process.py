@@ -38,7 +38,7 @@ def test_an_address_of_another_machine_is_a_matter_of_the_host() -> None:
         bind("192.0.2.1", 0)
 
 
-def test_beyond_the_machine_it_listens_only_when_told_to_or_when_a_key_is_needed(tmp_path: Path) -> None:
+def test_it_listens_on_other_interfaces_only_if_allowed_or_if_keys_are_required(tmp_path: Path) -> None:
     beyond = load_settings(directory=tmp_path, host=EVERYWHERE)
     with pytest.raises(SettingsError, match="--insecure"):
         require_keys(beyond)

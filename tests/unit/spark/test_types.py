@@ -127,7 +127,7 @@ def test_a_value_that_would_be_changed_is_refused(given: pa.Array, kind: pa.Data
         to_lance(rows, pa.schema([("c", kind)]))
 
 
-def test_rounding_is_allowed_for_floating_point_alone() -> None:
+def test_rounding_is_only_allowed_for_floating_point() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([0.1, float("nan"), None], pa.float64())], names=["c"])
     rounded = to_lance(rows, pa.schema([("c", pa.float16())]), rounding=True)
     assert rounded["c"].cast(pa.float32()).to_pylist()[0] == 0.0999755859375

@@ -52,7 +52,7 @@ class TestReading:
         assert folder.folders() == ["_versions"]
         assert LocalFileIO("/nothing/here").folders() == []
 
-    def test_emptiness_is_told(self, folder: LocalFileIO, path: Path) -> None:
+    def test_empty_folders_are_recognized(self, folder: LocalFileIO, path: Path) -> None:
         assert not folder.is_empty()
         (path / "_versions").rmdir()
         assert folder.is_empty()
@@ -92,7 +92,7 @@ class TestWriting:
         assert folder.publish_if_absent("_versions/staged", "_versions/final", b"content") is not None
         assert (path / "_versions" / "final").read_bytes() == b"content"
 
-    def test_a_folder_that_is_gone_is_not_made_anew(self, folder: LocalFileIO, path: Path) -> None:
+    def test_a_removed_folder_is_not_created_again(self, folder: LocalFileIO, path: Path) -> None:
         (path / "_versions").rmdir()
         with pytest.raises(FileNotFoundError):
             folder.publish_if_absent("_versions/staged", "_versions/final", b"content")

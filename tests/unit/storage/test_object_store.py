@@ -31,7 +31,7 @@ def test_an_option_has_one_name_with_or_without_its_prefix(
     assert split_options(scheme, options) == (expected, {})
 
 
-def test_options_of_the_connection_are_told_apart_and_those_of_lance_alone_left_out() -> None:
+def test_connection_options_are_recognized_and_options_of_lance_left_out() -> None:
     options = {"allow_http": "true", "timeout": "5s", "new_table_data_storage_version": "2.1"}
     assert split_options("gs", options) == ({}, {"allow_http": True, "timeout": "5s"})
 

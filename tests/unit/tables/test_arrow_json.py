@@ -81,7 +81,7 @@ class TestFields:
         assert schema_to_json(schema)["metadata"] == {"about": "it"}
         assert "metadata" not in schema_to_json(pa.schema([]))
 
-    def test_the_parameters_of_a_tensor_are_told(self) -> None:
+    def test_the_parameters_of_a_tensor_are_in_its_metadata(self) -> None:
         kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], dim_names=["x", "y"])
         told = field_to_json(pa.field("a", kind))["metadata"]["ARROW:extension:metadata"]
         assert json.loads(told) == {"shape": [2, 3], "dim_names": ["x", "y"]}

@@ -18,7 +18,7 @@ def test_a_message_that_repeats_long_sql_is_read_at_its_ends() -> None:
 
 
 @pytest.mark.parametrize("message", [LONG, f"LanceError(Arrow): Cast error: '{LONG}' is no number", f"{LONG} /{LONG}"])
-def test_what_is_told_is_short(message: str) -> None:
+def test_messages_are_short(message: str) -> None:
     assert isinstance(map_error(ValueError(message)), InvalidInputError)
     assert len(clean_message(message)) <= 500
 

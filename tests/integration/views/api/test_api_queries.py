@@ -198,7 +198,7 @@ class TestDeclaredSchemas:
             ("id", pa.int32()),
         ]
 
-    def test_they_tell_what_the_query_does_not(self, view_catalog: ViewCatalog) -> None:
+    def test_the_declared_schema_has_what_the_query_lacks(self, view_catalog: ViewCatalog) -> None:
         query = "SELECT sum(price) AS total FROM shop.orders"
         with pytest.raises(errors.TableSchemaValidationError, match=r"CAST\(.*output_schema"):
             view_catalog.create("v", query)
@@ -307,7 +307,7 @@ class TestWhatIsRefused:
         with pytest.raises(errors.NamespaceNotFoundError):
             shared.create("nowhere$v", {"source": "t"})
 
-    def test_nothing_is_left_of_a_view_whose_source_went_away_meanwhile(
+    def test_a_view_whose_source_is_dropped_during_its_creation_is_removed(
         self, view_catalog: ViewCatalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         plan = NewTables.plan

@@ -38,7 +38,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewCatalog]:
 
 
 class TestSubmitting:
-    def test_the_worker_is_told_what_was_asked_for(self, view_catalog: ViewCatalog) -> None:
+    def test_the_job_has_the_options_of_the_request(self, view_catalog: ViewCatalog) -> None:
         view_catalog.create("v", {"source": "t"})
         fields = {"concurrency": 2, "max_rows_per_fragment": 10, "intra_applier_concurrency": 1, "full": True}
         answer = view_catalog.refresh(
@@ -89,11 +89,13 @@ class TestSubmitting:
             ("fixed", {"src_version": 1}, "names version 1"),
         ],
     )
-    def test_what_cannot_be_done_is_told(self, hung: ViewCatalog, name: str, fields: dict[str, Any], told: str) -> None:
+    def test_impossible_options_are_refused(
+        self, hung: ViewCatalog, name: str, fields: dict[str, Any], told: str
+    ) -> None:
         with pytest.raises(errors.InvalidInputError, match=told):
             hung.refresh(name, **fields)
 
-    def test_what_is_not_there_is_told(self, hung: ViewCatalog) -> None:
+    def test_missing_objects_are_typed_errors(self, hung: ViewCatalog) -> None:
         for version in (99, 2**70, -(2**70)):
             with pytest.raises(errors.TableVersionNotFoundError):
                 hung.refresh("v", src_version=version)
@@ -153,7 +155,7 @@ class TestPlans:
         assert plan.mode == "rebuild"
         assert "the aggregate count()" in plan.reason
 
-    def test_a_source_without_stable_row_ids_is_told(self, view_catalog: ViewCatalog) -> None:
+    def test_a_source_without_stable_row_ids_is_given_as_the_rebuild_reason(self, view_catalog: ViewCatalog) -> None:
         view_catalog.write("plain", pa.table({"id": [1, 2], "n": [3, 4]}), enable_stable_row_ids=False)
         view_catalog.create("v", {"source": "plain", "columns": ["id"]})
         view_catalog.create("fixed", {"source": "plain", "columns": ["id"], "version": 1})
@@ -221,7 +223,7 @@ class TestFreshness:
         assert view_catalog.describe("v").state == "stale"
         assert view_catalog.refresh("v", dry_run=True).mode == "rebuild"
 
-    def test_what_is_told_of_a_view(self, view_catalog: ViewCatalog) -> None:
+    def test_the_description_of_a_view(self, view_catalog: ViewCatalog) -> None:
         view_catalog.create(
             "shop$v", {"source": "t", "columns": {"n": "id"}, "limit": 3, "offset": 1}, auto_refresh=True
         )

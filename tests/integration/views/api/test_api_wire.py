@@ -112,7 +112,7 @@ class TestTheSpecification:
             {},
         ],
     )
-    def test_what_is_wrong_is_told(self, rest: RestClient, body: dict[str, Any]) -> None:
+    def test_errors_name_what_is_wrong(self, rest: RestClient, body: dict[str, Any]) -> None:
         assert rest.post("/v1/materialized_view/hall$bad/create", body, expect=400)["code"] == 13
         assert "bad" not in rest.get("/v1/namespace/hall/table/list")["tables"]
 
@@ -158,7 +158,7 @@ class TestLanceDbsClient:
         assert rest.post("/v1/materialized_view/joined/describe")["query"] == query
         assert connect(server).open_materialized_view("joined").refresh_async().id
 
-    def test_views_are_told_from_tables(self, server: PennonProcess) -> None:
+    def test_views_are_distinguished_from_tables(self, server: PennonProcess) -> None:
         with pytest.raises(Exception, match="not a materialized view"):
             connect(server).open_materialized_view("t")
 
@@ -224,7 +224,7 @@ class TestKeys:
                 assert answer["code"] == 4
                 assert "Did you mean" not in answer["error"]
 
-    def test_of_a_source_that_is_hidden_only_the_name_is_told(self, guarded: Any) -> None:
+    def test_only_the_name_of_a_hidden_source_is_shown(self, guarded: Any) -> None:
         told = guarded(Role.READER, "hall").post("/v1/materialized_view/hall$of_attic/describe")
         assert told["sources"] == [{"table": "attic.t", "id": ["attic", "t"], "columns": ["id"]}]
 

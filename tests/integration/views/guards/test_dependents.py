@@ -139,7 +139,7 @@ def test_a_view_follows_a_column_to_its_new_name(lake: ViewLake, path: str) -> N
         lake("AlterTableDropColumns", "t", columns=["new name"])
 
 
-def test_a_view_that_cannot_follow_is_told_to_be_out_of_date(lake: ViewLake) -> None:
+def test_a_view_that_cannot_be_refreshed_is_reported_as_outdated(lake: ViewLake) -> None:
     spark = lake.view("s", "t", {"b": "b"}, engine="spark")
     rename(lake, "b", "bb", cascade=True)
     found = lake.view_of(spark)

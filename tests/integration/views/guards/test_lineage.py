@@ -49,7 +49,7 @@ def test_a_graph_goes_up_and_down(lake: ViewLake) -> None:
     }
 
 
-def test_a_graph_ends_where_it_is_told_to(lake: ViewLake) -> None:
+def test_a_graph_ends_at_the_given_depth(lake: ViewLake) -> None:
     lake.view("above", "v", {"loud": "text"})
     lake.view("top", "above", {"loud": "loud"})
     assert {n for n in graph(lake, "t", depth=1)[0] if ":" not in n} == {"t", "v"}

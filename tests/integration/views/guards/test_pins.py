@@ -58,7 +58,7 @@ def test_a_version_that_a_view_needs_is_kept(lake: ViewLake, view_id: str) -> No
     assert lake.numbers("t") == [3]
 
 
-def test_a_view_gives_up_what_it_does_not_need_any_more(lake: ViewLake, view_id: str) -> None:
+def test_a_view_releases_pins_that_it_no_longer_needs(lake: ViewLake, view_id: str) -> None:
     pins.pin(source(lake), view_id, 1)
     pins.pin(source(lake), "another", 1)
     pins.pin(source(lake), view_id, 3)
@@ -90,7 +90,7 @@ def test_pins_are_not_shown_and_not_touched(lake: ViewLake, view_id: str) -> Non
 
 
 @pytest.mark.usefixtures("view_id")
-def test_a_version_that_a_view_reads_for_good_is_kept_from_the_start(lake: ViewLake) -> None:
+def test_a_fixed_source_version_is_pinned_from_the_start(lake: ViewLake) -> None:
     query = json.dumps({"source": "t", "version": 2})
     lake.ns.create_materialized_view(
         CreateViewRequest(id=["fixed"], kind="query", source_query=query, output_schema=None)

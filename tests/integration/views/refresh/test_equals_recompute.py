@@ -42,16 +42,14 @@ def play(harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]
 
 @settings(max_examples=12, **QUIETLY)
 @given(rounds=ROUNDS)
-def test_views_equal_what_computing_them_anew_gives(
-    harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]
-) -> None:
+def test_views_equal_a_rebuild(harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]) -> None:
     play(harness, rounds)
 
 
 @pytest.mark.long
 @settings(max_examples=100, **QUIETLY)
 @given(rounds=ROUNDS)
-def test_views_equal_what_computing_them_anew_gives_for_long(
+def test_views_equal_a_rebuild_in_many_cases(
     harness: RefreshHarness, rounds: list[tuple[list[tuple[str, int]], str]]
 ) -> None:
     play(harness, rounds)

@@ -247,7 +247,7 @@ def harmful(policy: pennon.ErrorPolicy) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", ["chunker", "udtf"])
-def test_what_kills_or_hangs_its_process_fails_alone(harness: RefreshHarness, kind: str) -> None:
+def test_a_row_that_kills_or_blocks_its_process_fails_alone(harness: RefreshHarness, kind: str) -> None:
     source, view = f"harm_{kind}", f"harm_{kind}_view"
     harness.create(source, rows(1, 2, 3, 7, 4, 8, 5))
     harness.view(view, {"source": source}, harmful(SKIP)[kind == "udtf"])

@@ -83,7 +83,7 @@ def test_failed_refresh_keeps_only_the_version_that_the_view_holds(harness: Refr
     assert [pin.version for pin in pins.pins(folder)] == [held]
 
 
-def test_version_that_is_gone_makes_the_view_be_computed_anew(harness: RefreshHarness) -> None:
+def test_a_removed_source_version_causes_a_rebuild(harness: RefreshHarness) -> None:
     view = doubled(harness, "gone")
     harness.refresh(view)
     folder = harness.services.storage_root.folder(harness.table("gone").location)
@@ -271,9 +271,7 @@ def test_cascade_brings_all_views_to_the_same_version_of_a_table(
     assert harness.rows("joined") == sorted(wanted, key=repr)
 
 
-def test_view_that_is_dropped_meanwhile_ends_its_refresh(
-    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropping_the_view_ends_its_refresh(harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     from pennon.pipeline.refresh.computation import Computation
 
     view = doubled(harness, "short_lived")
@@ -330,9 +328,7 @@ def test_cancelled_refresh_leaves_the_view_and_no_files(harness: RefreshHarness,
     wait_until(lambda: not harness.data_files("cancelled_view"), "no file is left")
 
 
-def test_faster_refresh_makes_the_slower_one_plan_anew(
-    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refresh_overtaken_by_another_plans_again(harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     view = doubled(harness, "raced")
     harness.refresh(view)
     harness.append("raced", rows(40, 50))
@@ -351,7 +347,7 @@ def test_faster_refresh_makes_the_slower_one_plan_anew(
     assert harness.data_files(view) == harness.named_files(view)
 
 
-def test_compaction_of_the_view_meanwhile_only_costs_another_commit(
+def test_compacting_the_view_during_a_refresh_only_repeats_the_commit(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pennon.pipeline.refresh.commits import ViewCommitter

@@ -66,7 +66,7 @@ def test_what_geneva_asks_for_is_filled_and_follows_changes(harness: RefreshHarn
     assert harness.rows("evens_view", "__is_set", "id", "loud") == wanted
 
 
-def test_functions_are_called_for_changed_rows_alone(harness: RefreshHarness, log: CallLog) -> None:
+def test_functions_are_called_only_for_changed_rows(harness: RefreshHarness, log: CallLog) -> None:
     path = log.path
 
     @pennon.udf

@@ -39,7 +39,7 @@ def test_row_by_row_statement_follows_changes(harness: RefreshHarness) -> None:
     assert harness.refresh("dear").result["mode"] == "no_op"
 
 
-def test_joins_and_groups_are_computed_anew_and_say_why(harness: RefreshHarness) -> None:
+def test_joins_and_groups_are_recomputed_with_a_reason(harness: RefreshHarness) -> None:
     harness.create("bought", orders(0, 40))
     harness.create("people", pa.table({"customer": pa.array([0, 1, 2, 3], pa.int64()), "name": ["a", "b", "c", "d"]}))
     harness.view(
@@ -58,7 +58,7 @@ def test_joins_and_groups_are_computed_anew_and_say_why(harness: RefreshHarness)
     assert harness.refresh("spent").result["mode"] == "no_op"
 
 
-def test_what_changes_by_itself_is_computed_anew_at_every_refresh(harness: RefreshHarness) -> None:
+def test_queries_with_volatile_functions_are_recomputed_at_every_refresh(harness: RefreshHarness) -> None:
     harness.create("dice", pa.table({"id": pa.array(range(5), pa.int64())}))
     harness.view("thrown", {"source": "dice", "columns": {"id": "id", "chance": "random()"}})
     harness.view("thrown_by_spark", "SELECT id, rand() AS chance FROM dice")

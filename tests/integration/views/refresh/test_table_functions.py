@@ -59,7 +59,7 @@ def test_whole_source_is_streamed_once_and_not_again_without_changes(harness: Re
     assert harness.rows("totals") == expected(harness, "sales")
 
 
-def test_each_value_of_a_column_is_a_call_of_its_own(harness: RefreshHarness) -> None:
+def test_each_value_of_a_column_is_one_call(harness: RefreshHarness) -> None:
     @pennon.udtf(output_schema=TOTALS, partition_by="shop")
     class Total:
         def setup(self) -> None:
@@ -84,7 +84,7 @@ def test_each_value_of_a_column_is_a_call_of_its_own(harness: RefreshHarness) ->
         (pa.array(["a", None, "b", "a"]).dictionary_encode(), {"'a'": 2, "'b'": 1, "None": 1}),
     ],
 )
-def test_values_are_told_apart_as_sql_does(harness: RefreshHarness, values: pa.Array, wanted: dict[str, int]) -> None:
+def test_values_are_distinguished_as_in_sql(harness: RefreshHarness, values: pa.Array, wanted: dict[str, int]) -> None:
     @pennon.udtf(output_schema=pa.schema({"value": pa.string(), "rows": pa.int64()}), partition_by="value")
     def counted(rows: pa.Table) -> dict[str, list[object]]:
         return {"value": [repr(rows.column("value")[0].as_py()).removeprefix("-")], "rows": [len(rows)]}
@@ -192,7 +192,7 @@ def _index(dataset: Any) -> None:
     dataset.create_index("vector", "IVF_FLAT", num_partitions=4, ivf_centroids=corners)
 
 
-def test_each_partition_of_a_vector_index_is_a_call_of_its_own(harness: RefreshHarness) -> None:
+def test_each_partition_of_a_vector_index_is_one_call(harness: RefreshHarness) -> None:
     @pennon.udtf(
         output_schema=pa.schema({"rows": pa.int64(), "ids": pa.list_(pa.int64())}),
         input_columns=["id"],

@@ -22,12 +22,12 @@ class Moody:
         return work(None)
 
 
-def test_a_note_is_written_again_when_nobody_knows_whether_it_was() -> None:
+def test_a_record_is_written_again_when_its_outcome_is_unknown() -> None:
     moody: Any = Moody(CommitOutcomeUnknownError("Who knows?"), CommitOutcomeUnknownError("Who knows?"))
     assert write_at_least_once(moody, lambda _: "noted") == "noted"
 
 
-def test_a_database_that_never_knows_and_one_that_does_not_answer_are_told() -> None:
+def test_unknown_outcomes_and_lost_connections_are_raised_in_the_end() -> None:
     never: Any = Moody(*[CommitOutcomeUnknownError("Who knows?")] * 100)
     with pytest.raises(CommitOutcomeUnknownError):
         write_at_least_once(never, lambda _: "noted")

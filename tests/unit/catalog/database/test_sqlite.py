@@ -95,7 +95,7 @@ class TestGroups:
         assert group[3].future.result() == "b"
         assert names(path) == ["a", "b"]
 
-    def test_nobody_is_told_of_a_success_before_it_is_durable(self, database: SqliteDatabase, path: Path) -> None:
+    def test_success_is_reported_only_after_the_commit_is_durable(self, database: SqliteDatabase, path: Path) -> None:
         found: list[list[str]] = []
         group = [_Write(partial(add, name=n)) for n in "abc"]
         for write in group:
@@ -104,7 +104,7 @@ class TestGroups:
             _commit_together(connection, group)
         assert found == [["a", "b", "c"]] * 3
 
-    def test_everybody_hears_of_a_commit_that_fails(self, database: SqliteDatabase, path: Path) -> None:
+    def test_every_waiting_writer_gets_the_error_of_a_failed_commit(self, database: SqliteDatabase, path: Path) -> None:
         class Full:
             def __init__(self, inner: Any) -> None:
                 self.inner = inner
@@ -122,7 +122,7 @@ class TestGroups:
         database.write(lambda c: add(c, "later"))
         assert names(path) == ["later"]
 
-    def test_everybody_hears_of_a_disk_that_is_full(self, database: SqliteDatabase, path: Path) -> None:
+    def test_every_waiting_writer_gets_the_error_of_a_full_disk(self, database: SqliteDatabase, path: Path) -> None:
         group = [_Write(partial(add, name=n)) for n in ("a", "b" * 1_000_000, "c")]
         with closing(database._connect()) as connection:
             connection.run("PRAGMA max_page_count = 1")  # no more than there are
@@ -191,7 +191,7 @@ class TestLife:
         database.close()
         assert len(names(path)) == 50
 
-    def test_deferred_work_that_fails_is_logged_and_harms_nobody(
+    def test_deferred_work_that_fails_is_only_logged(
         self, database: SqliteDatabase, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(_: Connection) -> None:

@@ -255,7 +255,9 @@ class WithoutCall:
         (no_hint, {"data_type": pa.int8(), "error_policy": "skip"}, r"ErrorPolicy\.skip\(\), not 'skip'"),
     ],
 )
-def test_what_cannot_be_told_is_a_type_error_that_names_the_function(plain: Any, options: Any, said: str) -> None:
+def test_a_type_that_cannot_be_inferred_is_a_type_error_that_names_the_function(
+    plain: Any, options: Any, said: str
+) -> None:
     with pytest.raises(TypeError, match=rf"@udf on '{plain.__name__}'.*{said}"):
         udf(**options)(plain)
 

@@ -97,7 +97,7 @@ def test_a_policy_to_fail_names_the_row(bad: int, type_: str) -> None:
     assert (raised.value.row, raised.value.error.type) == (5, type_)
 
 
-def test_what_cannot_be_loaded_is_told_as_without_a_sandbox() -> None:
+def test_loading_errors_are_those_without_a_sandbox() -> None:
     @udf
     class Broken:
         def setup(self) -> None:

@@ -60,7 +60,7 @@ def test_the_wheel_serves_where_there_is_no_other(monkeypatch: pytest.MonkeyPatc
     assert (choose_java().home, choose_java().is_complete) == (found.home, True)
 
 
-def test_what_was_found_and_what_to_do_is_said(
+def test_the_error_says_what_was_found_and_what_to_do(
     make_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = make_java("11.0.2")

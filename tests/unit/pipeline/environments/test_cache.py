@@ -71,7 +71,7 @@ def test_a_failed_build_leaves_nothing_and_says_what_pip_said(tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_build_is_given_up_when_nobody_wants_it_any_more(
+def test_a_build_is_abandoned_when_its_job_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silence: int
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silence}/")
@@ -93,7 +93,7 @@ def test_those_used_least_recently_make_room(room_for_two: EnvironmentCache, tmp
     assert len(list((tmp_path / "cache").iterdir())) == 4
 
 
-def test_one_that_is_too_large_is_lent_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_too_large_environment_is_used_once_and_evicted_by_the_next(tmp_path: Path) -> None:
     cache = EnvironmentCache(tmp_path, 1)
     put(cache, "tea")
     assert kept(tmp_path) == {"tea"}

@@ -42,6 +42,6 @@ def test_each_value_is_in_one_bucket_with_all_of_its_rows_in_order() -> None:
         (pa.array([], pa.string()), {}),
     ],
 )
-def test_values_are_told_apart_as_sql_does(values: pa.Array, wanted: dict[str, list[int]]) -> None:
+def test_values_are_distinguished_as_in_sql(values: pa.Array, wanted: dict[str, list[int]]) -> None:
     (bucket,) = dealt([values, values[:0]], 1)
     assert {repr(key): ids for key, ids in bucket} == wanted

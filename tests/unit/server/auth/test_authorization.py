@@ -118,7 +118,7 @@ class TestMatrix:
             assert found is (None if allowed else PermissionDeniedError)
 
     @pytest.mark.parametrize("role", Role)
-    def test_outside_of_it_nothing_exists(self, row: Operation, role: Role) -> None:
+    def test_objects_outside_the_granted_namespace_do_not_exist(self, row: Operation, role: Role) -> None:
         principal = Principal("ada", (Grant(role, HOME),))
         hidden = NamespaceNotFoundError if row.permission.kind == "namespace" else TableNotFoundError
         for identifier in (("other",), ("other", "object"), ("home", "other"), ("homes", "inner", "object")):
@@ -144,7 +144,7 @@ class TestMatrix:
     def test_without_keys_everything_is_allowed(self, row: Operation) -> None:
         assert outcome(row, ANONYMOUS_ADMIN, ("anything", "at", "all")) is None
 
-    def test_without_grants_nothing_is(self, row: Operation) -> None:
+    def test_without_grants_everything_is_refused(self, row: Operation) -> None:
         if row.id not in FILTERED:
             assert outcome(row, Principal("nobody", ()), ("a", "b")) is not None
 

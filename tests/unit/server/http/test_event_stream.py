@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_quiet_job_is_looked_at_less_often_but_its_client_hears_of_the_server(tmp_path: Path) -> None:
+def test_a_quiet_job_is_polled_less_often_but_its_client_gets_heartbeats(tmp_path: Path) -> None:
     namespace = PennonNamespace(directory=tmp_path)
     services = namespace.services
     table = Table(new_id(), (), "t", "file:///t")

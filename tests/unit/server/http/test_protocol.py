@@ -227,7 +227,7 @@ def test_a_body_may_come_slowly_but_not_stop() -> None:
     with_line(talk)
 
 
-def test_nobody_is_hurried_while_it_is_the_servers_turn() -> None:
+def test_no_timeout_applies_while_the_server_works() -> None:
     async def talk(protocol: Protocol, line: Line) -> None:
         protocol.data_received(GET)
         await check(protocol, 2 * CHECKS)
@@ -236,7 +236,7 @@ def test_nobody_is_hurried_while_it_is_the_servers_turn() -> None:
     with_line(talk)
 
 
-def test_who_was_not_told_to_go_on_is_not_hurried() -> None:
+def test_no_body_timeout_applies_before_100_continue() -> None:
     async def talk(protocol: Protocol, line: Line) -> None:
         protocol.data_received(b"GET" + POST[4:] + b"expect: 100-continue\r\n\r\n")
         await check(protocol, 2 * CHECKS)

@@ -39,7 +39,7 @@ def test_the_order_of_headers_makes_no_difference(cache: ResponseCache) -> None:
     assert cache.find(exchange(headers=turned), b"{}") == b"answer"
 
 
-def test_nor_do_headers_that_nobody_looks_at(cache: ResponseCache) -> None:
+def test_other_headers_are_not_part_of_the_cache_key(cache: ResponseCache) -> None:
     for others in (
         {"x-request-id": "2"},
         {"traceparent": "00-1-2-03"},
@@ -98,6 +98,6 @@ def test_anything_else_does(cache: ResponseCache, other: Exchange) -> None:
     assert cache.find(exchange(headers=HEADERS), b'{"version":1}') is None
 
 
-def test_an_answer_that_does_not_hold_any_more_is_not_given(cache: ResponseCache) -> None:
+def test_an_outdated_response_is_not_returned(cache: ResponseCache) -> None:
     cache.put(exchange(headers=HEADERS), b"{}", b"answer", lambda: False)
     assert cache.find(exchange(headers=HEADERS), b"{}") is None

@@ -92,7 +92,7 @@ class TestSegments:
         assert decode_segment(raw) == text
 
     @pytest.mark.parametrize("raw", [b"%FF", b"%C3", b"\xff", b"%ED%A0%80"])
-    def test_what_is_not_utf8_is_refused(self, raw: bytes) -> None:
+    def test_invalid_utf8_is_refused(self, raw: bytes) -> None:
         with pytest.raises(InvalidInputError, match="UTF-8"):
             decode_segment(raw)
 

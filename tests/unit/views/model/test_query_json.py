@@ -80,12 +80,12 @@ class TestPennonsForm:
             ({"sql": 1}, "a SELECT as its value"),
         ],
     )
-    def test_what_is_wrong_is_told(self, document: dict[str, Any], told: str) -> None:
+    def test_errors_name_what_is_wrong(self, document: dict[str, Any], told: str) -> None:
         with pytest.raises(InvalidInputError, match=told):
             parse(**document)
 
     @pytest.mark.parametrize("text", ["", "  ", "{", "{]", '{"a"', "[" * 10_000, "{" * 10_000])
-    def test_what_is_no_query_is_told(self, text: str) -> None:
+    def test_other_texts_are_not_queries(self, text: str) -> None:
         with pytest.raises(LanceNamespaceError):
             parse_source_query(text)
 
@@ -112,12 +112,12 @@ class TestGenevasForm:
         assert query.functions == (QueryFunction(b"a function", ("a",), (("x", ""),), is_foreign=True),)
 
     @pytest.mark.parametrize("name", ["shuffle", "fragment_ids"])
-    def test_what_is_not_offered_is_told(self, name: str) -> None:
+    def test_unsupported_options_are_refused(self, name: str) -> None:
         with pytest.raises(UnsupportedOperationError, match=name):
             parse(base={}, source_table="t", **{name: [1]})
 
     @pytest.mark.parametrize("name", ["vector", "full_text_query", "order_by", "fragment_ids", "take_offsets"])
-    def test_what_its_base_query_may_not_have_is_told(self, name: str) -> None:
+    def test_unsupported_options_of_the_base_query_are_refused(self, name: str) -> None:
         with pytest.raises(UnsupportedOperationError, match=name):
             parse(base={name: [1]}, source_table="t")
 

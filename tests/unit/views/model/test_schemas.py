@@ -50,7 +50,7 @@ class TestStoring:
         )
         assert stored_schema(MADE, wanted, ("__source_row_id",)).names == ["__source_row_id", "__is_set", "a", "b"]
 
-    def test_a_type_that_only_running_tells_is_taken_from_what_is_declared(self) -> None:
+    def test_a_type_that_cannot_be_inferred_is_taken_from_the_declared_schema(self) -> None:
         made = pa.schema([("a", pa.null())])
         assert stored_schema(made, declared(("a", pa.date32())), ()).field("a").type == pa.date32()
 
@@ -63,7 +63,7 @@ class TestStoring:
             (declared(("__source_row_id", pa.string()), ("a", pa.int64()), ("b", pa.string())), "must be int64"),
         ],
     )
-    def test_what_does_not_fit_is_told(self, wanted: pa.Schema, told: str) -> None:
+    def test_mismatching_schemas_are_refused(self, wanted: pa.Schema, told: str) -> None:
         with pytest.raises(TableSchemaValidationError, match=told):
             stored_schema(MADE, wanted, ("__source_row_id",))
 

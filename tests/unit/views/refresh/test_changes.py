@@ -72,7 +72,7 @@ def test_rows_that_come_change_and_go(path: str) -> None:
     assert told(old, new) == {"added": [40, 41], "changed": [7], "gone": [3, 12]}
 
 
-def test_upsert_tells_new_rows_from_old_ones(path: str) -> None:
+def test_upsert_distinguishes_new_from_existing_rows(path: str) -> None:
     def upsert(dataset: Any) -> None:
         merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merge.execute(table(38, 42))

@@ -94,7 +94,7 @@ class TestWhatDoesNot:
             ("SELECT a FROM t WHERE a = 'x", "is not closed"),
         ],
     )
-    def test_what_is_wrong_is_told(self, text: str, told: str) -> None:
+    def test_errors_name_what_is_wrong(self, text: str, told: str) -> None:
         with pytest.raises(InvalidInputError, match=told.replace("*", r"\*").replace("+", r"\+")):
             parse_simple_select(text)
 

@@ -67,7 +67,7 @@ class TestTables:
     def test_each_is_found_once(self, text: str, uses: list[tuple[tuple[str, ...], int | str | None]]) -> None:
         assert list(SparkQuery(text).uses) == [TableUse(*use) for use in uses]
 
-    def test_the_query_that_is_kept_calls_them_by_names_of_its_own(self) -> None:
+    def test_the_stored_query_uses_its_own_names_for_the_sources(self) -> None:
         bound = bind("SELECT x.id, y.Name FROM ns.t VERSION AS OF 3 x JOIN u y ON x.id = y.id")
         assert bound.sql == "SELECT x.id, y.Name FROM source_1 x JOIN source_2 y ON x.id = y.id"
 
@@ -204,7 +204,7 @@ class TestTypes:
             ("cast(NULL AS ARRAY<STRUCT<a: INT, b: MAP<STRING, BINARY>>>)", None),
         ],
     )
-    def test_that_of_an_expression_is_told(self, expression: str, kind: pa.DataType | None) -> None:
+    def test_the_type_of_an_expression_is_inferred(self, expression: str, kind: pa.DataType | None) -> None:
         if kind is None:
             kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.map_(pa.string(), pa.binary()))]))
         assert types(f"SELECT {expression} AS x FROM t") == {"x": kind}
@@ -276,7 +276,7 @@ class TestWhatIsRefused:
             ("SELECT date_trunc( LATERAL VIEW explode(xs) e AS x 'MONTH', id) AS e FROM t", "lacks arguments"),
         ],
     )
-    def test_it_is_told_why(self, text: str, told: str) -> None:
+    def test_the_error_gives_the_reason(self, text: str, told: str) -> None:
         with pytest.raises(InvalidInputError, match=told):
             bind(text)
 
@@ -296,7 +296,7 @@ class TestWhatIsRefused:
         ("WITH s AS (SELECT id, current_date AS day FROM t) SELECT id FROM s", "current_date()"),
     ],
 )
-def test_what_changes_by_itself_is_known_wherever_it_stands(text: str, volatile: str | None) -> None:
+def test_volatile_functions_are_found_anywhere_in_a_query(text: str, volatile: str | None) -> None:
     assert SparkQuery(text).volatile == volatile
 
 
