@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CONNECTIONS = 16
 _UPSERT_TABLE = 100_000
 _UPSERT_ROWS = 1000
-_UPSERTS = 12  # in a round, the first of which is not counted
+_UPSERTS = 12  # in a round; the first is not counted
 _UPSERT = "merge_insert", "&on=id&when_matched_update_all=true&when_not_matched_insert_all=true"
 
 

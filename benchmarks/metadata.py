@@ -28,7 +28,7 @@ from stage import choose, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SLOW_FACTOR = 7  # a cell with too few answers is measured again, so many times longer
+_SLOW_FACTOR = 7  # a cell with too few answers is measured again for this many times longer
 _FEWEST_ROUNDS = 3  # answers a connection must have got for a rate to mean something
 
 
@@ -128,7 +128,7 @@ class Bench:
         requests = self._folder / "requests.txt"
         requests.write_text("\n".join(r.line() for r in requests_of(key.operation, key.size)) + "\n")
         if (server.name, key) not in self._slow:
-            if not operation.grows:  # whoever was halted has things to see to first, and to remember again
+            if not operation.grows:  # a halted server first has to catch up and fill its caches
                 run_wrk(server, requests, key.connections, seconds, tag)
             sample = run_wrk(server, requests, key.connections, seconds, tag)
             if sample.errors or sample.requests >= _FEWEST_ROUNDS * key.connections:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "bench"
 PAGE = 100
-WRITTEN = 16  # of the tables of a catalog, so many hold data; the others are only declared
+WRITTEN = 16  # this many tables of a catalog hold data; the others are only declared
 FILL_CONNECTIONS = 8
 COMMIT = "CreateTableVersion"
 

@@ -15,7 +15,7 @@ _SLICE = 1024 * 1024
 
 
 def rows_for(megabytes: float) -> int:
-    """Count the rows that take so many megabytes as Arrow."""
+    """Return the number of rows that take this many megabytes as Arrow."""
     return max(int(megabytes * 1e6) // ROW_BYTES, 1)
 
 

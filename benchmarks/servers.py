@@ -59,7 +59,7 @@ class Server:
         self._signal(signal.SIGCONT)
 
     def check(self) -> None:
-        """Raise when the server has ended by itself."""
+        """Raise if the server has ended."""
         if self.process.poll() is not None:
             code = self.process.returncode
             raise BenchmarkError(f"{self.name} ended with code {code}; its last words:\n{self.last_words()}")

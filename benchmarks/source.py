@@ -2,7 +2,7 @@
 
 Both hold the same rows, in as many files. One session runs all queries, Lance and Parquet in turn; the first rounds
 only warm up, for Java compiles what it runs often. The answers are compared. lance: the query by `pennon.spark.sql`,
-planning included. load: a plain `spark.read.format("pennon").load()`, of which Spark reads all columns. pylance: the
+planning included. load: a plain `spark.read.format("pennon").load()`, which reads all columns. pylance: the
 same by Lance's own SQL, without Spark, where it can. Nothing here asserts a time: the exit code is 0 unless something
 breaks.
 """

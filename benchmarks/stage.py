@@ -39,7 +39,7 @@ def say(text: str) -> None:
 
 
 def choose(known: Iterable[str], text: str) -> list[str]:
-    """Parse a list of names, each of which must be one of those that are known, and return them in their order."""
+    """Parse a list of known names, and return them in the order of those."""
     names = list(known)
     unknown = sorted(set(text.split(",")) - set(names))
     if unknown:
@@ -107,7 +107,7 @@ def table_path(name: str, verb: str) -> str:
 
 
 def expect_rows(server: Server, name: str, rows: int) -> None:
-    """Raise unless a table has so many rows."""
+    """Raise unless a table has this number of rows."""
     found = int(fetch(server, table_path(name, "count_rows"), "{}"))
     if found != rows:
         raise BenchmarkError(f"{server.name}: table {name} has {found} rows instead of {rows}")

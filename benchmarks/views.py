@@ -1,7 +1,7 @@
 """Measure refreshes of materialized views on a fresh server with one warm worker, in one run on one machine.
 
 A view has one column that a function computes for each row, and one that an expression does. Refreshes that follow
-changes are compared with computing the view anew, and with the same change to tables of other sizes. Times are what a
+changes are compared with a rebuild, and with the same change to tables of other sizes. Times are what a
 client waits, from the request to the job's end. After each refresh some rows are checked, and how often the function
 was given a row. Nothing here asserts a time: the exit code is 0 unless something breaks.
 """
@@ -154,15 +154,15 @@ class Bench:
 
 
 def measure_change(bench: Bench, case: str, change: Callable[[Watched, int], int]) -> None:
-    """Change the large table and follow it, in turn with computing the view anew."""
+    """Change the large table and refresh, in turn with rebuilds."""
     watched = bench.watched(bench.rows)
     for number in range(bench.rounds + 1):
         calls = change(watched, number)
         followed = watched.refresh("incremental", calls)
-        anew = watched.refresh("rebuild", watched.rows, full=True)
+        rebuilt = watched.refresh("rebuild", watched.rows, full=True)
         if number:
             bench.add(case, PENNON, followed)
-            bench.add(case, REBUILD, anew)
+            bench.add(case, REBUILD, rebuilt)
 
 
 def _insert(watched: Watched, number: int) -> int:  # noqa: ARG001
@@ -243,7 +243,7 @@ def main() -> int:
     small = [f"The goals are meant for {ROWS:,} rows, and not for {options.rows:,}."] if options.rows < ROWS else []
     findings.notes[:0] = [
         *small,
-        "called: how many rows the function was given. rebuild: the same view computed anew, right after.",
+        "called: how many rows the function was given. rebuild: a rebuild of the same view, right after.",
         f"same-change: {_SAME_CHANGE:,} rows inserted, 1,000 updated and 500 deleted, against the smallest table.",
         "read, udf and write are seconds of all tasks together, commit those of the worker.",
         f"~ marks seconds of rounds that differ by more than {UNSTEADY}x: measure again on a quieter machine.",

@@ -15,7 +15,7 @@ MACOS_PROGRAMS = (
 
 
 def find_chromium() -> Path | None:
-    """Return the program, or ``None`` when there is none."""
+    """Return the program, or ``None``."""
     on_path = [Path(found) for name in NAMES if (found := shutil.which(name))]
     in_folders = [path for path in map(Path, MACOS_PROGRAMS) if path.is_file()]
     return next(iter([*on_path, *in_folders]), None)

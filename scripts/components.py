@@ -80,7 +80,7 @@ def advice(name: str) -> str:
 
 
 def _system_java() -> int:
-    """Return the major version of the system's Java, 0 when there is none."""
+    """Return the major version of the system's Java; 0 without Java."""
     java = shutil.which("java")
     if java is None:
         return 0

@@ -125,7 +125,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def render(page: str) -> str:
-    """Return a page with its generated parts made anew."""
+    """Return a page with its generated parts replaced."""
     return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part['name']]()}\n{part[3]}", page)
 
 

@@ -37,7 +37,7 @@ def check(lines: list[str]) -> None:
 
 
 def main() -> None:
-    """Resolve anew and write the lock."""
+    """Resolve again and write the lock."""
     with tempfile.TemporaryDirectory(prefix="pennon-lock-") as folder:
         lines = resolve(Path(folder))
     check(lines)

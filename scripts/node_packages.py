@@ -36,7 +36,7 @@ def ensure_node_packages() -> bool:
 
 
 def _move(made: Path) -> None:
-    """Put a folder in its place; whoever is there first with the same packages stays."""
+    """Put a folder in its place, unless another process has already put one with the same packages there."""
     with suppress(OSError):
         if NODE_FOLDER.exists() and not _is_current():
             shutil.rmtree(NODE_FOLDER)

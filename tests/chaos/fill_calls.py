@@ -42,8 +42,8 @@ class CallLog:
 
     def calls(self) -> list[Call]:
         """Return the calls so far."""
-        told = [json.loads(line) for line in self.path.read_text(encoding="ascii").splitlines()]
-        return [Call(at, pid, tuple(Inputs(*row) for row in rows)) for at, pid, rows in told]
+        recorded = [json.loads(line) for line in self.path.read_text(encoding="ascii").splitlines()]
+        return [Call(at, pid, tuple(Inputs(*row) for row in rows)) for at, pid, rows in recorded]
 
 
 def mixed(salt: str, row: Inputs) -> int:

@@ -67,7 +67,7 @@ class Forecast:
 
 
 def forecast(seed: int, *, gusts: int, bolts: tuple[str, ...]) -> Forecast:
-    """Return what happens under a seed, with so many of the bad things and these of the worst."""
+    """Return the events of a seed: the given numbers of faults, and the given kills."""
     chance = random.Random(seed)  # noqa: S311 (a test that can be repeated)
     actions = [chance.choice(CHANGES) for _ in range(chance.randint(3, 6))]
     actions += chance.choices(GUSTS, k=gusts)
@@ -210,7 +210,7 @@ class Storm:
         self.table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(changed)
 
     def compact(self) -> None:
-        """Merge fragments as a client does, who begins anew when somebody else was faster."""
+        """Compact as a client does, which retries when another writer was faster."""
         most = self.random.choice([150, 300, 100_000])
         for _ in range(20):
             try:

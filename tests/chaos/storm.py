@@ -1,4 +1,4 @@
-"""Clients that do random things to a server that is killed at random moments, and remember what they were told."""
+"""Clients that send random requests to a server that is killed at random moments, and record the responses."""
 
 from __future__ import annotations
 

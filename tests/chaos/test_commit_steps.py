@@ -1,6 +1,6 @@
 """Every step of every commit in any order: several writers, readers that finish what others left, and a writer beside.
 
-The truth is what stands at a version's final place: it never changes, whoever was told of success wrote it, and the
+The truth is what stands at a version's final place: it never changes, it is what a successful writer wrote, and the
 catalog ends up saying the same.
 """
 
@@ -228,9 +228,9 @@ class CommitSteps(RuleBasedStateMachine):
         assert sorted(self.seen) == list(range(self.first, self.first + len(self.seen)))
 
     def acknowledge(self, commit: Commit, version: Version) -> None:
-        """Insist that whoever is told of success has its own bytes at the final place."""
+        """Check that a writer that got success has its own bytes at the final place."""
         assert version.version == commit.proposal.version
-        assert self.final(version.version) == commit.content, "a writer was told of success, but another's bytes stand"
+        assert self.final(version.version) == commit.content, "a writer got success, but another's bytes are there"
         self.agrees(version)
         commit.acknowledged = True
 
@@ -254,12 +254,12 @@ class CommitSteps(RuleBasedStateMachine):
         assert set(self.recorded) <= set(self.seen), "what was recorded is not in place"
 
 
-def run(examples: int, steps: int, *, anew: bool) -> None:
+def run(examples: int, steps: int, *, explore: bool) -> None:
     """Try sequences of steps: other ones each time, or always the same."""
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
-        derandomize=not anew,
+        derandomize=not explore,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -268,10 +268,10 @@ def run(examples: int, steps: int, *, anew: bool) -> None:
 
 
 def test_the_steps_of_commits_may_come_in_any_order() -> None:
-    run(examples=60, steps=40, anew=False)
+    run(examples=60, steps=40, explore=False)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_steps_of_many_more_commits_may_come_in_any_order() -> None:
-    run(examples=1500, steps=60, anew=True)
+    run(examples=1500, steps=60, explore=True)

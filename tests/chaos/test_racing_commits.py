@@ -37,7 +37,7 @@ class Race:
         self.staged = [stager.append(rows(100 + number, 101 + number)) for number in range(writers)]
 
     def run(self) -> list[tuple[httpx.Response, httpx.Response | None]]:
-        """Let all propose at once; whoever loses looks at once, through another server, for who won."""
+        """Let all propose at once; each loser immediately asks another server for the winner."""
         start = threading.Barrier(len(self.staged))
 
         def write(number: int) -> tuple[httpx.Response, httpx.Response | None]:

@@ -20,7 +20,7 @@ WORKERS = 4
 
 
 def run_storm(lake: Lake, seed: int, *, steps: int, kills: int, whole: bool) -> None:
-    """Let clients work while the server dies again and again, then compare what is there with what they were told."""
+    """Let clients work while the server dies again and again, then compare the tables with their responses."""
     chance = random.Random(seed)  # noqa: S311 (a test that can be repeated)
     weather = Weather(lake.server, seed)
     workers = [Worker(number, lake, weather, seed * 1000 + number) for number in range(WORKERS)]

@@ -1,4 +1,4 @@
-"""Refreshes while rows come, go and change and processes die: the view ends as computing it anew would have it."""
+"""Refreshes while rows change and processes die: the view ends as a rebuild would compute it."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class ClientTable:
         return lance.dataset(namespace_client=self.client, table_id=self.id, **options)
 
     def update_in_place(self, key: str, changed: pa.Table) -> None:
-        """Write columns by ``update_columns``, of which Lance marks no row; begin anew if another writer was faster."""
+        """Write columns by ``update_columns``, which marks no row; retry if another writer was faster."""
         for _ in range(20):
             before = self.open()
             within = f"{key} IN ({', '.join(map(str, changed[key].to_pylist()))})"

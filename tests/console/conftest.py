@@ -30,7 +30,7 @@ class OpenScreen(Protocol):
 
 @pytest.fixture(scope="session")
 def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
-    """A server with a worker, and the sample catalog, of which one column is filled."""
+    """A server with a worker, and the sample catalog with one computed column."""
     with PennonProcess(tmp_path_factory.mktemp("console"), env=WORKER) as server:
         with RestClient(server.url) as rest:
             table = fill_catalog(server.url, rest)

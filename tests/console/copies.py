@@ -16,8 +16,8 @@ def run_python(program: str) -> str:
 
 def run_curl(command: str) -> Any:
     """Run a copied command and return the answer, which must not be an error."""
-    told = _run(["bash", "-c", command])
-    answer = json.loads(told) if told else None
+    printed = _run(["bash", "-c", command])
+    answer = json.loads(printed) if printed else None
     assert not (isinstance(answer, dict) and {"error", "code"} <= answer.keys()), (command, answer)
     return answer
 

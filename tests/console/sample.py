@@ -101,7 +101,7 @@ BEST = "SELECT notes, max(price) AS best FROM shop.teas GROUP BY notes"
 
 
 def add_views(url: str, rest: RestClient) -> None:
-    """Make a view that refreshes by what has changed, one computed anew, one over a view, and two by functions."""
+    """Make an incremental view, a rebuilt one, one over a view, and two with functions."""
     db = pennon.connect(url)
     db.create_table("harvest", teas(0, 60).select(["id", "name", "price"]), namespace_path=["shop"])
     for name, query in [("cheap", CHEAP), ("best", BEST), ("titles", "SELECT title FROM shop.cheap")]:

@@ -30,8 +30,8 @@ def test_everything_that_a_page_asks_for(screen: Screen) -> None:
 
 def test_rows_in_the_order_of_the_page(screen: Screen) -> None:
     screen.open(f"{TEAS}/data?where=id+%3C+9&columns=id,name&sort=-id&size=20")
-    told = run_python(screen.copied("Copy as Python: query"))
-    assert told.index("tea 8") < told.index("tea 7")
+    printed = run_python(screen.copied("Copy as Python: query"))
+    assert printed.index("tea 8") < printed.index("tea 7")
     rows = run_curl(screen.copied("Copy as curl: query"))["rows"]
     assert [row["name"] for row in rows] == [f"tea {number}" for number in range(8, -1, -1)]
 

@@ -29,7 +29,7 @@ def wide_table(console_server: PennonProcess) -> str:
 
 @pytest.fixture(scope="module")
 def odd_table(console_server: PennonProcess) -> str:
-    """A table of values that are easily told wrongly, and of a name that is longer than its column is wide."""
+    """A table of values that are easily shown wrongly, with a name that is wider than its column."""
     rows = pa.table(
         {
             "big": pa.array([2**63 - 1, None], pa.int64()),

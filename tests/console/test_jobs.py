@@ -170,6 +170,6 @@ BOTTLENECKS: list[tuple[dict[str, Any], str]] = [
 def test_one_sentence_names_the_bottleneck(screen: Screen) -> None:
     screen.open("jobs")
     program = "async (job) => (await import('/console/jobs/bottleneck.js')).bottleneck(job)"
-    told = [screen.page.evaluate(program, {**MINUTE, **job}) for job, _ in BOTTLENECKS]
-    for sentence, (_, begins) in zip(told, BOTTLENECKS, strict=True):
+    sentences = [screen.page.evaluate(program, {**MINUTE, **job}) for job, _ in BOTTLENECKS]
+    for sentence, (_, begins) in zip(sentences, BOTTLENECKS, strict=True):
         assert sentence.startswith(begins)

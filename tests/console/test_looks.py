@@ -38,7 +38,7 @@ PAGES = {
 
 @pytest.fixture
 def awkward(console_server: PennonProcess, rest: RestClient) -> Iterator[str]:
-    """A table of which everything is long or strange, in a namespace of the same name."""
+    """A table with long and unusual names and values, in a namespace of the same name."""
     rest.post(f"/v1/namespace/{LONG}/create")
     strange = pa.table({LONG: ["x" * 1000, "<b>bold</b>", "\u202eعربي 🍵"], "id": [1, 2, 3]})
     table = pennon.connect(console_server.url).create_table(LONG, strange, namespace_path=[LONG])

@@ -56,5 +56,5 @@ def test_the_progress_of_a_job_counts_what_is_missing_or_failed(screen: Screen) 
       const { done, planned } = progressOf(job);
       return percent(done, planned);
     }"""
-    told = [screen.page.evaluate(program, {"job_type": "backfill", **job}) for job, _ in PROGRESS]
-    assert told == [expected for _, expected in PROGRESS]
+    shares = [screen.page.evaluate(program, {"job_type": "backfill", **job}) for job, _ in PROGRESS]
+    assert shares == [expected for _, expected in PROGRESS]

@@ -126,7 +126,7 @@ class Reader:
     start: StartPennon
     export: Callable[[str, str], None]
     replacements: dict[str, str] = field(default_factory=dict)
-    #: What the server is told beside what the page says.
+    #: Options of the server that the page does not show.
     settings: dict[str, str] = field(default_factory=dict)
     #: An empty server with these settings, which does where the page says nothing of its own.
     shared: PennonProcess | None = None
@@ -197,7 +197,7 @@ class Reader:
         return worker.stdout.readline()
 
     def close(self) -> None:
-        """End the workers; whoever started the server ends it."""
+        """End the workers; the fixture of the server ends it."""
         for worker in self.workers:
             with worker:
                 worker.terminate()

@@ -87,7 +87,7 @@ class S3Server:
         }
 
     def client(self) -> Any:
-        """Return a client of the server that does not try again by itself."""
+        """Return a client of the server that does not retry."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,

@@ -33,7 +33,7 @@ DENIED = (
 
 @runtime_checkable
 class Closable(Protocol):
-    """An answer that wants to be told when it has been sent."""
+    """A response that calls a function once it has been sent."""
 
     def close(self) -> None:
         """Release what the answer holds."""

@@ -65,7 +65,7 @@ class SparkProcess:
             )
 
     def wait_for(self, pattern: str, times: int = 1) -> str:
-        """Wait until the log has a pattern so many times, and return its last group."""
+        """Wait until the log has a pattern the given number of times, and return its last group."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             found = re.findall(pattern, self._log.read_text(errors="replace"))

@@ -13,7 +13,7 @@ import pytest
 from tests.support.chromium import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What a browser fetches by itself: scripts, styles, images and fonts, not links that a reader follows.
+#: What a browser fetches for a page: scripts, styles, images and fonts, not links that a reader follows.
 _FETCHED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*?\bsrc=["']?(?P<src>[^"'\s>]+)|<link\b(?P<link>[^>]*)>""")
 _STYLE = re.compile(r"""(?:url\(|@import\s+)["']?(?P<target>[^"')\s]+)""")
 

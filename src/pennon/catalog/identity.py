@@ -27,7 +27,7 @@ def find(connection: Connection) -> Identity | None:
 
 
 def ensure(connection: Connection) -> Identity:
-    """Return the identity of the catalog, and create it if there is none."""
+    """Return the identity of the catalog, and create it if it does not exist."""
     connection.run(
         "INSERT INTO catalog_identity (singleton, id, root) VALUES (1, ?, '') ON CONFLICT DO NOTHING", new_id()
     )

@@ -105,7 +105,7 @@ def build_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Tab
 
 
 def format_time(millis: object) -> str | None:
-    """Return a time in milliseconds as ISO 8601 in UTC; None if there is none."""
+    """Return a time in milliseconds as ISO 8601 in UTC; None for no time."""
     return (
         None
         if not isinstance(millis, int | float)

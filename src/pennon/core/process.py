@@ -31,7 +31,7 @@ MEMORY_LIMIT_EXIT_CODE = 86
 #: The kernel's OOM killer prefers processes with a higher score: queries first, then API processes, then everything
 #: else on the machine, such as PostgreSQL and workers.
 API_OOM_SCORE, QUERY_OOM_SCORE = 500, 900
-#: Resident file pages are left out: the kernel takes them back by itself.
+#: Resident file pages are left out: the kernel can reclaim them.
 _HELD_MEMORY = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$", re.MULTILINE)
 _UNLIMITED_CGROUP_BYTES = 2**60
 

@@ -4,7 +4,7 @@ Spark tells a task nothing while it runs: a cancelled one goes on for seconds, a
 when Spark has given up on the whole run. So backfills and refreshes use these files beside it:
 
 - ``open``: the driver still wants this run. Tasks stop when the file is gone. A file that asks to *stop* would have to
-  be kept for as long as Spark may still start a task that it was told to cancel, which is seconds after the driver has
+  be kept for as long as Spark may still start a task that it was asked to cancel: seconds after the driver has
   forgotten the run.
 - ``progress``: how many rows a task has computed. Backfills write none: their checkpoints show it.
 - ``failure``: why a task failed, where a second attempt would fail in the same way.

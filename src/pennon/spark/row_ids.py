@@ -15,7 +15,7 @@ _INLINE = "ids:"
 
 
 def as_option(row_ids: Iterable[int]) -> str:
-    """Encode ids as text: the compressed differences of the sorted ids, most of which are 1."""
+    """Encode ids as text: the compressed differences of the sorted ids, which are mostly 1."""
     ids = np.unique(np.fromiter(row_ids, dtype=np.int64))
     steps = np.diff(ids, prepend=np.int64(0))
     return _INLINE + base64.b64encode(zlib.compress(steps.tobytes())).decode()

@@ -75,7 +75,7 @@ def malformed(folder: FileIO) -> list[str]:
 
 
 def remove_malformed(folder: FileIO, ref: str, kind: str) -> bool:
-    """Remove the invalid file of a tag or a branch; false if there is none."""
+    """Remove the invalid file of a tag or a branch; false if it has none."""
     folders = {"tag": (_TAGS, all_tags), "branch": (_BRANCHES, branches)}
     place, read = folders[kind]
     path = f"{place}/{quote(ref, safe='')}.json"

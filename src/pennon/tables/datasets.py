@@ -189,7 +189,7 @@ class Datasets:
     def cache_committed(self, table: Table, committed: Version, dataset: LanceDataset) -> None:
         """Cache the handle of a new version for the next reader or writer.
 
-        It replaces the handle of the previous version: each lists all fragments, so many handles take much memory.
+        It replaces the handle of the previous version: each handle lists all fragments, and takes much memory.
         """
         with self._lock:
             self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)

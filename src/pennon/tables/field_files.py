@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lance_field(dataset: LanceDataset, path: str) -> LanceField:
-    """Return Lance's field at a path, which has an id; raises ``TableColumnNotFoundError`` if there is none."""
+    """Return Lance's field at a path, which has an id; raises ``TableColumnNotFoundError`` otherwise."""
     find_field(dataset.schema, path)
     first, *rest = split_path(path)
     field = next(field for field in dataset.lance_schema.fields() if field.name() == first)

@@ -60,7 +60,7 @@ def path_expression(path: str) -> str:
 
 
 def find_field(schema: pa.Schema, path: str) -> AnyField:
-    """Return the field at a path; raises ``TableColumnNotFoundError`` if there is none.
+    """Return the field at a path; raises ``TableColumnNotFoundError`` otherwise.
 
     A top-level column whose name is the whole path comes first: its name may contain dots and backticks.
     """

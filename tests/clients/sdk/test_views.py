@@ -1,4 +1,4 @@
-"""Views through Pennon's client, on a server without workers: what is made, told and refused; nothing is computed."""
+"""Views through Pennon's client, without workers: creation, descriptions and refusals; nothing is computed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NewSample(Protocol):
-    """Make a table of so many rows, spread evenly over fragments, with a log of calls of its own."""
+    """Make a table with rows spread evenly over fragments, and its own log of calls."""
 
     def __call__(self, count: int = 30, fragments: int = 1, server: PennonProcess | None = None) -> SampleTable: ...
 

@@ -273,8 +273,8 @@ def test_an_image_that_the_cluster_ignores_is_reported(
     sample = new_sample(10, server=clustered)
     sample.table.add_columns({"y": tenfold(log, image="registry/tea:1")})
     job = sample.table.backfill("y", cluster="connect", progress=False)
-    (told,) = (event["data"] for event in job.events().to_pylist() if event["kind"] == "image_unused")
-    assert "registry/tea:1" in told
+    (message,) = (event["data"] for event in job.events().to_pylist() if event["kind"] == "image_unused")
+    assert "registry/tea:1" in message
 
 
 def test_a_cluster_that_is_not_known_is_refused(clustered: PennonProcess, new_sample: NewSample, log: CallLog) -> None:

@@ -45,8 +45,8 @@ def test_a_poisoned_table_loses_only_its_bad_rows(new_sample: NewSample, log: Ca
     assert sample.values() == {number: None if number in bad else number * 1000 for number in range(1000)}
     assert sample.state() == (993, 7, 0, 0)
     assert (job.counters["rows_failed"], job.counters["rows_committed"]) == (7, 993)
-    told = [json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "committed"]
-    assert (sum(event["failed"] for event in told), sum(event["rows"] for event in told)) == (7, 1000)
+    commit_events = [json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "committed"]
+    assert (sum(event["failed"] for event in commit_events), sum(event["rows"] for event in commit_events)) == (7, 1000)
     errors = sample.table.errors("y").to_pylist()
     found = sample.open().to_table(columns=["id"], with_row_id=True)
     ids = dict(zip(found["_rowid"].to_pylist(), found["id"].to_pylist(), strict=True))

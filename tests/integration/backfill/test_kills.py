@@ -37,7 +37,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
 
 
 def children_of(server: PennonProcess) -> dict[int, bytes]:
-    """Return the processes that a server started, with their commands; each is told by whom it was started."""
+    """Return the processes that a server started, with their commands."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -95,9 +95,9 @@ def test_a_killed_spark_is_replaced_and_its_job_goes_on(
         os.kill(java, signal.SIGKILL)
     job = check(sample, mortal, job_id, "released")
     assert job.events()["kind"].to_pylist().count("preflight") == 2  # the function was tried on each Spark
-    (told,) = (json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "released")
-    assert told["failure"]["type"] == "SparkLostError"
-    assert told["failure"]["message"].startswith("Spark's Java process ended by signal SIGKILL")
+    (release,) = (json.loads(event["data"]) for event in job.events().to_pylist() if event["kind"] == "released")
+    assert release["failure"]["type"] == "SparkLostError"
+    assert release["failure"]["message"].startswith("Spark's Java process ended by signal SIGKILL")
 
 
 def test_a_killed_worker_is_replaced_and_its_job_goes_on(

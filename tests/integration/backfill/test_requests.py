@@ -159,7 +159,7 @@ def test_a_plan_is_what_the_job_does(new_sample: NewSample, log: CallLog) -> Non
 
 
 def chain(sample: SampleTable, log: CallLog) -> None:
-    """Give a table columns of which one is computed from the other."""
+    """Give a table two columns, one computed from the other."""
     path = log.path
 
     @pennon.udf

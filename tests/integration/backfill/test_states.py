@@ -338,7 +338,7 @@ def test_a_branch_knows_nothing_of_another_that_had_its_name(new_sample: NewSamp
 
 
 def update_in_place(sample: SampleTable, column: str = "x") -> None:
-    """Have a client write a column of the row 13 in place, of which Lance marks no row."""
+    """Have a client write a column of row 13 in place, which marks no row as changed."""
     sample.lance.update_in_place("id", pa.table({"id": [13], column: pa.array([5], pa.int64())}))
     assert sample.values(column)[13] == 5
 

@@ -45,7 +45,7 @@ def test_a_refused_append_in_a_group_fails_alone(lake: Lake) -> None:
             return type(error)
 
     with ThreadPoolExecutor(5) as threads:
-        with writer.lock(table):  # whoever comes meanwhile waits, and then shares one commit
+        with writer.lock(table):  # later writers wait, and then share one commit
             waiting = [
                 threads.submit(append, rows(1, 100), accepted),
                 threads.submit(append, rows(1, 200), refused),
@@ -62,7 +62,7 @@ def test_a_refused_append_in_a_group_fails_alone(lake: Lake) -> None:
 
 
 class Overtaken(io.BytesIO):
-    """A body in the middle of which something happens."""
+    """A body that calls a function halfway."""
 
     def __init__(self, content: bytes, happens: Callable[[], object]) -> None:
         super().__init__(content)

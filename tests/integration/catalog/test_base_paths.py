@@ -105,7 +105,7 @@ def test_every_spelling_of_another_table_is_refused(
 def test_a_manifest_that_was_replaced_in_its_place_is_not_read(
     mine: DataTable, theirs: DataTable, tmp_path: Path
 ) -> None:
-    """Whoever can write to the folder of a table can also replace a manifest that was committed."""
+    """A writer with access to the folder of a table can also replace a committed manifest."""
     mine.put("insert", rows(10, 11))
     content = clone_of(theirs, 3, tmp_path)
     (folder_of(mine) / "_versions" / manifest_name(3)).write_bytes(content)

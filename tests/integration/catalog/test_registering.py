@@ -36,7 +36,7 @@ class TestRegistering:
         before = files_below(folder)
         lake("CreateNamespace", "a")
         answer = lake("RegisterTable", "a$t", location="old/t", properties={"owner": "ada"})
-        assert answer.location == "old/t"  # as it was given; the address is told by DescribeTable
+        assert answer.location == "old/t"  # as it was given; DescribeTable returns the full location
         assert answer.properties == {"owner": "ada"}
         assert answer.transaction_id
         assert files_below(folder) == before

@@ -73,7 +73,7 @@ def test_stale_writers_are_refused(lake: Lake, name: str, held: str, made: str) 
     expected = lake.open(name).to_table()
 
     def attempt(write: str) -> None:
-        # A client may also find out by itself that there is nothing to do for it.
+        # A client may also notice that it has nothing to do.
         with suppress(OSError, ValueError, RuntimeError):
             WRITES[write](stale[write])
 

@@ -27,7 +27,7 @@ def strict(size: str) -> int:
 
 @pytest.fixture
 def table(spark_server: PennonProcess, run: Run, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A table of three rows, one of which fails, with two columns to fill; commands find its server."""
+    """A table of three rows with two columns to fill; one row fails. Commands find its server."""
     monkeypatch.setenv("PENNON_URL", spark_server.url)
     name = f"sizes{secrets.token_hex(4)}"
     sizes = sdk.connect(spark_server.url).create_table(name, [{"size": size} for size in ("10", "20", "large")])

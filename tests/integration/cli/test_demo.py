@@ -1,4 +1,4 @@
-"""The demo shows what really happens, ends by itself, and leaves no process behind."""
+"""The demo shows real output, ends without input, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_it_walks_through_and_is_kept_until_it_is_interrupted(tmp_path: Path, st
         assert len(versions) == 2
         state = client.post("/v1/table/shop$reviews/column_state", {"column": "joy"})
         assert (state["computed"], state["failed"], state["missing"], state["stale"]) == (7, 0, 0, 0)
-        # The view follows its documents: three sentences of one, two of another that was written anew.
+        # The view follows its documents: three sentences of one, two of another that was rewritten.
         meaning = client.post("/v1/table/shop$sentences/column_state", {"column": "meaning"})
         assert (meaning["rows"], meaning["computed"]) == (5, 5)
         states = [job["state"] for job in client.post("/v1/jobs/list")["jobs"]]

@@ -187,8 +187,8 @@ def test_values_of_every_kind_are_shown_and_are_json(run: Run, shop: str, pennon
     first, second = json.loads(said, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert first["leaf"] == "00ff"
     assert (first["share"], second["share"]) == ("NaN", "-Infinity")
-    told = run("query", f"{shop}.odd").stdout
-    assert all(text in told for text in ("NaN", "-Infinity", "true", "[green, null]", '{"country": "Japan"}'))
+    printed = run("query", f"{shop}.odd").stdout
+    assert all(text in printed for text in ("NaN", "-Infinity", "true", "[green, null]", '{"country": "Japan"}'))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_key_may_come_from_a_profile(run: Run, start_pennon: StartPennon, tmp_
 
 
 class TestCompletion:
-    """What the shell is told when the tab key is pressed."""
+    """The completions that the shell gets for the tab key."""
 
     def complete(self, run: Run, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
         monkeypatch.setenv("_PENNON_COMPLETE", "complete_bash")

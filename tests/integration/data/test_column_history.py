@@ -30,7 +30,7 @@ def namespace(tmp_path: Path) -> Iterator[PennonNamespace]:
 
 
 def write_in_place(location: str) -> None:
-    """Write a column of the first fragment, of which Lance marks no row and names no field."""
+    """Write a column of the first fragment; Lance marks no row and names no field."""
     dataset = lance.dataset(location)
     changed = pa.table({"id": [2], "a": [100]})
     metadata, _ = dataset.get_fragments()[0].update_columns(changed, left_on="id", right_on="id")
@@ -119,7 +119,7 @@ def test_the_versions_of_a_discovered_table_that_are_compared_are_bounded(
 def test_values_of_a_discovered_table_are_stale_after_their_input_was_written_in_place(
     namespace: PennonNamespace, tmp_path: Path, before: int
 ) -> None:
-    """Also once a compaction has moved the rows, which took away the files that would have told."""
+    """Also after a compaction has moved the rows, and replaced the files that showed it."""
     rows = pa.table({"a": range(5), "id": range(5)})  # the input is the first field of the two that COLUMN names
     lance.write_dataset(rows, tmp_path / "t.lance", enable_stable_row_ids=True)
     lance.write_dataset(rows, tmp_path / "t.lance", mode="append")

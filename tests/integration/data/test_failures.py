@@ -20,7 +20,7 @@ def nested(levels: int) -> pa.DataType:
     return pa.list_(nested(levels - 1)) if levels else pa.int8()
 
 
-#: So many operators that walking them would overflow the stack of a thread.
+#: Enough operators to overflow the stack of a thread.
 DEEP = "id = " + "+".join(["1"] * 2000)
 UNKNOWN_COLUMN: dict[str, Call] = {
     "query of a column": lambda t: t.ask("query", {"k": 1, "columns": {"column_names": ["wrod"]}}),
@@ -194,7 +194,7 @@ WRONG_REQUEST: dict[str, Call] = {
     "an unknown tokenizer": lambda t: t.ask(
         "create_index", {"column": "word", "index_type": "FTS", "base_tokenizer": "nope"}
     ),
-    "JSON where there is none": lambda t: t.ask(
+    "JSON without values": lambda t: t.ask(
         "create_index", {"column": "word", "index_type": "FTS", "lance_tokenizer": "json"}
     ),
     "a narrow vector": lambda t: t.ask("query", {"k": 1, "vector": {"single_vector": [1.0]}}),

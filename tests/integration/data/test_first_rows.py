@@ -71,7 +71,7 @@ def check_values(dataset: lance.LanceDataset) -> None:
     assert first_rows.can_take(places)
     for columns in (None, dataset.schema.names[::-1]):
         scanned = dataset.to_table(columns=columns)
-        for _ in range(3):  # once by itself, then from files that stay open
+        for _ in range(3):  # first alone, then from files that stay open
             found = first_rows.take(places, columns)
             assert found.schema.equals(scanned.schema, check_metadata=True)
             assert found.to_pylist() == scanned.to_pylist()

@@ -65,8 +65,8 @@ def full_disk(server: PennonProcess) -> Iterator[None]:
 def state(table: DataTable) -> tuple[Any, ...]:
     """Return all that the server tells of its tables."""
     listed = [table.http.get(path) for path in ("/v1/table?delimiter=%24", "/v1/namespace/%24/list")]
-    told = [table.do(verb) for verb in ("describe", "tags/list", "branches/list", "index/list", "version/list")]
-    return listed, told, table.query().to_pydict(), table.files("_refs")
+    described = [table.do(verb) for verb in ("describe", "tags/list", "branches/list", "index/list", "version/list")]
+    return listed, described, table.query().to_pydict(), table.files("_refs")
 
 
 def test_what_cannot_be_written_is_refused_and_changes_nothing(server: PennonProcess) -> None:

@@ -153,11 +153,11 @@ def test_a_build_outlives_a_catalog_that_was_away(namespace: PennonNamespace, mo
     build, heard = indexes.build_index, index_builds.heartbeat
     tries: list[int] = []
 
-    def touch(*told: Any) -> None:
+    def touch(*arguments: Any) -> None:
         tries.append(len(tries))
         if len(tries) == 1:
             raise ln.ServiceUnavailableError("The catalog is away.")
-        heard(*told)
+        heard(*arguments)
 
     def build_slowly(*given: Any) -> None:
         wait_until(lambda: len(tries) > 1)

@@ -30,7 +30,7 @@ def namespace(tmp_path: Path) -> Iterator[PennonNamespace]:
 
 
 def make(folder: Path) -> Any:
-    """Make the table anew, with two fragments in two versions."""
+    """Create the table again, with two fragments in two versions."""
     db = lancedb.connect(folder)
     if "t" in db.list_tables().tables:
         db.drop_table("t")

@@ -24,7 +24,7 @@ FIRST = 2
 
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonNamespace]:
-    """A table with an index, a branch and some versions, none of which is open yet."""
+    """A table with an index, a branch and some versions; none is open yet."""
     with closing(PennonNamespace(directory=tmp_path_factory.mktemp("shared"))) as opened:
         opened.create_table(ln.CreateTableRequest(id=["t"]), stream_of(rows(2000)))
         opened.create_table_index(ln.CreateTableIndexRequest(id=["t"], column="id", index_type="BTREE"))

@@ -175,7 +175,7 @@ def test_every_literal_has_the_value_that_lance_gives_it(new: DataTable, direct:
 def test_every_literal_of_lance_is_written(new: DataTable, direct: Any, tmp_path: Path) -> None:
     values = {sql: found for sql in LITERALS if (found := value_of(direct, sql)) is not None}
     assert len(values) > 100
-    kept = [sql for sql, found in values.items() if not found.startswith("null:")]  # of which there can be a column
+    kept = [sql for sql, found in values.items() if not found.startswith("null:")]  # others cannot be a column
     given = {f"v{number}": sql for number, sql in enumerate(kept)}
     few = ROWS.select(["id", "s"])
     local, table = lance.write_dataset(few, tmp_path / "local.lance"), new.create(few)

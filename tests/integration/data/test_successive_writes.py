@@ -1,4 +1,4 @@
-"""A write starts from the newest version, whoever made it, though the server keeps the dataset of the last one."""
+"""A write starts from the newest version, although the server keeps the dataset of its own last one."""
 
 from __future__ import annotations
 

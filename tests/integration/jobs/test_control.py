@@ -159,8 +159,8 @@ def test_events_have_the_caller_of_a_request(queue_fixture: QueueFixture) -> Non
     change_job(queue_fixture.queue, "pause", job.id, "bob")
     change_job(queue_fixture.queue, "pause", job.id, "bob")
     change_job(queue_fixture.queue, "cancel", job.id, "eve")
-    told = [(event.kind, event.data.get("by") or event.data.get("worker")) for event in queue_fixture.events(job)]
-    assert told == [
+    recorded = [(event.kind, event.data.get("by") or event.data.get("worker")) for event in queue_fixture.events(job)]
+    assert recorded == [
         ("submitted", "ada"),
         ("paused", "bob"),
         ("resumed", "eve"),

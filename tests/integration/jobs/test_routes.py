@@ -42,26 +42,30 @@ class TestDescribing:
     def test_a_job_is_described_from_start_to_end(self, server: JobServer) -> None:
         table = server.new_table()
         job = server.submit(table, spec={"column": "c", "where": None}, priority=2)
-        told = ask(server.http, "describe", job)
-        assert told["waiting_for"] == "no worker is running; start one with `pennon worker`"
-        assert (told["job_state"], told["state"], told["table"], told["target"]) == (
+        found = ask(server.http, "describe", job)
+        assert found["waiting_for"] == "no worker is running; start one with `pennon worker`"
+        assert (found["job_state"], found["state"], found["table"], found["target"]) == (
             "IN_PROGRESS",
             "pending",
             table,
             "column",
         )
-        assert (told["spec"], told["priority"], told["submitted_by"]) == ({"column": "c", "where": None}, 2, "ada")
+        assert (found["spec"], found["priority"], found["submitted_by"]) == ({"column": "c", "where": None}, 2, "ada")
         held = server.hold(job, "w1")
         server.queue.heartbeat(held, 60, {"rows_planned": 10, "udf_seconds": 0.5})
-        told = ask(server.http, "describe", job)
-        assert (told["state"], told["worker"], told["attempt"]) == ("running", "w1", 1)
-        assert told["counters"] == {"rows_planned": 10, "udf_seconds": 0.5}
-        assert "waiting_for" not in told
+        found = ask(server.http, "describe", job)
+        assert (found["state"], found["worker"], found["attempt"]) == ("running", "w1", 1)
+        assert found["counters"] == {"rows_planned": 10, "udf_seconds": 0.5}
+        assert "waiting_for" not in found
         failure = {"phase": "compute", "type": "ValueError", "message": "no", "retryable": False}
         server.queue.finish(held, JobState.FAILED, counters={}, result={"published_version": None}, failure=failure)  # type: ignore[arg-type]
-        told = ask(server.http, "describe", job)
-        assert (told["job_state"], told["failure"], told["result"]) == ("FAILED", failure, {"published_version": None})
-        assert told["finished_ms"] >= told["started_ms"] >= told["creation_ms"]
+        found = ask(server.http, "describe", job)
+        assert (found["job_state"], found["failure"], found["result"]) == (
+            "FAILED",
+            failure,
+            {"published_version": None},
+        )
+        assert found["finished_ms"] >= found["started_ms"] >= found["creation_ms"]
 
     @pytest.mark.parametrize(
         ("state", "wire"),
@@ -152,8 +156,8 @@ class TestChanging:
         assert ask(server.http, "pause", job, expect=409)["code"] == 19
         again = ask(server.http, "retry", job, only_failed=True)
         assert again["retry_of"] == job.id
-        told = ask(server.http, "describe", again["job_id"])
-        assert (told["spec"], told["retry_of"]) == ({"column": "c", "mode": "only_failed"}, job.id)
+        found = ask(server.http, "describe", again["job_id"])
+        assert (found["spec"], found["retry_of"]) == ({"column": "c", "mode": "only_failed"}, job.id)
 
     def test_a_job_that_has_just_committed_says_so(self, server: JobServer) -> None:
         job = server.submit(server.new_table())

@@ -15,7 +15,7 @@ from tests.support.rest import RestClient
 
 WRITERS = 4
 ROUNDS = 20
-#: So many rows are written between two times that all connections end.
+#: Rows that are written between two outages.
 PAUSE = 10
 
 

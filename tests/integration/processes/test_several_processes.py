@@ -27,7 +27,7 @@ ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProcess]:
-    """A server for all tests here, each of which has a table of its own."""
+    """A server for all tests here; each test has its own table."""
     with PennonProcess(tmp_path_factory.mktemp("pennon"), "--processes", "2") as running:
         yield running
 
@@ -150,7 +150,7 @@ def test_dead_processes_are_replaced_and_their_active_requests_not_counted(morta
 
 
 def _under_way(server: PennonProcess) -> float:
-    """Return how many requests the server counts as under way, of which this one is one."""
+    """Return the number of active requests, including this one."""
     found = re.search(r"^pennon_requests_in_flight (\S+)$", CLIENT.get(f"{server.url}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])

@@ -86,8 +86,8 @@ def test_it_stands_in_the_log_on_the_line_of_the_change(home: Home, pennon_serve
     body = {"context": {"note": "two\nlines"}, "identity": {"api_key": "hush"}}
     assert home.wire.post(f"/v1/table/{home.name}%24t/declare", body, headers).status == 200
     (line,) = (line for line in pennon_server.stderr.splitlines() if f"(request {home.name})" in line)
-    told = json.loads(line[line.index("{") :])
-    assert told == {"note": "two\nlines", "trace_id": "abc123"}
+    logged = json.loads(line[line.index("{") :])
+    assert logged == {"note": "two\nlines", "trace_id": "abc123"}
 
 
 @pytest.mark.parametrize(

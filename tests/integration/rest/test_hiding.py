@@ -139,8 +139,8 @@ def test_a_source_that_was_renamed_where_it_is_hidden_keeps_its_old_name(
     own.ask("materialized_view", own.other("of_hidden"), "create", query)
     hidden.ask("table", hidden.other("source"), "rename", {"new_table_name": "renamed"})
     path = f"/v1/materialized_view/{own.name}%24of_hidden/describe"
-    told = {wire: wire.post(path).json["sources"][0]["id"] for wire in (admin, stranger)}
-    assert told == {admin: [hidden.name, "renamed"], stranger: [hidden.name, "source"]}
+    shown = {wire: wire.post(path).json["sources"][0]["id"] for wire in (admin, stranger)}
+    assert shown == {admin: [hidden.name, "renamed"], stranger: [hidden.name, "source"]}
 
 
 def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
@@ -152,7 +152,7 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
     view = f"{own.name}$of_secret"
     query = {"kind": "query", "source_query": f"SELECT id FROM {hidden.name}.secret", "output_schema": None}
     own.ask("materialized_view", view, "create", query)
-    told = {"mode": "rebuild", "reason": f"{named!r} has new columns.", "source_versions": {named: 1}, "rows": 3}
+    shown = {"mode": "rebuild", "reason": f"{named!r} has new columns.", "source_versions": {named: 1}, "rows": 3}
     failure: dict[str, Any] = {
         "type": "TableNotFoundError",
         "message": f"{named!r} was dropped.",
@@ -164,7 +164,7 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
         queue, identifier = Queue(database), tuple(view.split("$"))
         found = database.read(lambda connection: tables.find(connection, identifier))
         assert found is not None
-        for ending in ({"result": told}, {"failure": failure}):
+        for ending in ({"result": shown}, {"failure": failure}):
             jobs.append(
                 database.write(
                     lambda connection: queue.submit(connection, JobKind.REFRESH, found, {}, submitted_by="a")
@@ -173,7 +173,7 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
             while (claimed := queue.claim("test", 60.0)) is not None and claimed.id != jobs[-1].id:
                 queue.finish(claimed, JobState.CANCELLED, counters={})  # what other tests left
             assert claimed is not None
-            queue.add_event(claimed, "planned", f"{hidden.name}_upstream", told)
+            queue.add_event(claimed, "planned", f"{hidden.name}_upstream", shown)
             queue.finish(claimed, JobState.DONE if "result" in ending else JobState.FAILED, counters={}, **ending)
         database.write(lambda connection: views.mark_stale(connection, found.id, failure["message"], jobs[-1].id))
     requests: list[tuple[str, Any]] = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]

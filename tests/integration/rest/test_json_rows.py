@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JSON = {"accept": "application/json"}
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
-#: A value of each kind, and how it is told.
+#: A value of each kind, and how it is returned.
 VALUES: dict[str, tuple[pa.DataType, Any, Any]] = {
     "small": (pa.int32(), -7, -7),
     "large": (pa.int64(), 2**53 + 1, str(2**53 + 1)),
@@ -76,7 +76,7 @@ class TestValues:
     def test_each_kind_of_value_is_returned_without_loss(self, wide: Home) -> None:
         answer = ask(wide, {"k": 5})
         assert answer.headers["content-type"] == "application/json"
-        assert answer.json["rows"] == [{name: told for name, (_, _, told) in VALUES.items()}]
+        assert answer.json["rows"] == [{name: returned for name, (_, _, returned) in VALUES.items()}]
         assert [field["name"] for field in answer.json["schema"]["fields"]] == list(VALUES)
         assert (answer.json["version"], answer.json["truncated"]) == (1, False)
         assert answer.headers["x-lancedb-version"] == "1"
@@ -85,8 +85,8 @@ class TestValues:
         ids = pa.array([b"\x00" * 16], pa.uuid())
         columns = [pa.StructArray.from_arrays([ids], ["id"]), pa.ListArray.from_arrays([0, 1], ids)]
         home.send("table", home.table, "create", stream(pa.table(columns, ["struct", "list"])))
-        told = base64.b64encode(b"\x00" * 16).decode()
-        assert ask(home, {"k": 5}).json["rows"] == [{"struct": {"id": told}, "list": [told]}]
+        returned = base64.b64encode(b"\x00" * 16).decode()
+        assert ask(home, {"k": 5}).json["rows"] == [{"struct": {"id": returned}, "list": [returned]}]
 
     def test_a_timestamp_with_an_unknown_time_zone_is_refused(self, home: Home) -> None:
         moments = pa.array([0], pa.timestamp("us", "Mars/Phobos"))

@@ -79,14 +79,14 @@ class TestDescribing:
         home.fill()
         made = home.wire.post(f"/v1/table/{home.name}$made/create/", stream(), STREAM)
         location = home.wire.send("POST", f"/v1/table/{home.name}$made/describe/", b"").json["location"]
-        told = [
+        responses = [
             made,
             home.wire.send("POST", f"/v1/table/{home.name}$t/describe/", b""),
             home.wire.post(f"/v1/table/{home.name}$copy/clone", {"source_location": location}),
             home.wire.get("/v1/table/"),
             home.wire.get(f"/v1/namespace/{home.name}/table/list"),
         ]
-        assert [(answer.status, answer.headers["phalanx-version"]) for answer in told] == [(200, "0.5.0")] * 5
+        assert [(answer.status, answer.headers["phalanx-version"]) for answer in responses] == [(200, "0.5.0")] * 5
 
     def test_a_declared_table_has_version_0_and_no_fields(self, home: Home) -> None:
         home.ask("table", home.other("d"), "declare")

@@ -137,7 +137,7 @@ def test_a_batch_needs_what_its_parts_need(home: Home, pennon_server: PennonProc
     assert everything_in(pennon_server.directory) == before
 
 
-#: Requests that have all their fields, of which one cannot be.
+#: Requests with all fields, one of them invalid.
 REFUSED: dict[str, tuple[str, Any, int, int]] = {
     "a range that runs backwards": ("version/delete", {"ranges": [{"start_version": 3, "end_version": 2}]}, 400, 13),
     "one of two ranges": (

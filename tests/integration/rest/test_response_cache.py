@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def describe(home: Home, identifier: str) -> Answer:
-    """Ask twice, so that what is told of now was recalled before; both times the answer is the same."""
+    """Ask twice, so that the second response comes from the cache; both are the same."""
     path = f"/v1/table/{quoted(identifier)}/describe"
     answers = [home.wire.post(path, {}) for _ in range(3)]
     assert len({(answer.status, answer.content) for answer in answers if answer.status == 200}) <= 1

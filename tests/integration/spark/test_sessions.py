@@ -143,5 +143,5 @@ def test_a_restarted_connect_server_is_used_again(sessions: Sessions, connect_se
     with sessions.use("connect") as known:
         assert known.spark.range(3).count() == 3
     connect_server.restart()
-    with sessions.use("connect") as anew:
-        assert anew.spark.range(3).count() == 3
+    with sessions.use("connect") as restarted:
+        assert restarted.spark.range(3).count() == 3

@@ -1,4 +1,4 @@
-"""A job is followed by its events or, where there are none, by asking; every end is told as what it is."""
+"""A job is followed by its events or by polling; every outcome is reported."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def described(state: str, **more: Any) -> Step:
     return answer(200, {**body, **more})
 
 
-def events(*told: Any) -> Step:
-    return stream(*(f"id: {at}\ndata: {json.dumps(data)}\n\n".encode() for at, data in enumerate(told, 1)))
+def events(*reported: Any) -> Step:
+    return stream(*(f"id: {at}\ndata: {json.dumps(data)}\n\n".encode() for at, data in enumerate(reported, 1)))
 
 
 def wait_with(*steps: Step, **options: Any) -> tuple[Job, ScriptedServer]:
@@ -188,7 +188,7 @@ def test_a_job_of_a_list_is_described_when_more_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("reported", "state"),
     [
         ({"job_state": "IN_PROGRESS"}, "running"),
         ({"job_state": "DONE"}, "done"),
@@ -196,8 +196,8 @@ def test_a_job_of_a_list_is_described_when_more_is_asked() -> None:
         ({"state": "timed_out"}, "timed_out"),
     ],
 )
-def test_states_are_known_by_both_their_names(told: JobFields, state: str) -> None:
-    assert Job(Transport("http://127.0.0.1:1"), "j1", told).state == state
+def test_states_are_known_by_both_their_names(reported: JobFields, state: str) -> None:
+    assert Job(Transport("http://127.0.0.1:1"), "j1", reported).state == state
 
 
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])

@@ -55,14 +55,14 @@ class TestRealManifests:
 
     def test_the_operation_of_a_manifest_is_read(self, dataset: lance.LanceDataset) -> None:
         expected = ["overwrite", "append", "delete", "update", "merge", "create_index", "update_config", "overwrite"]
-        told = []
+        operations = []
         for version in range(1, dataset.latest_version + 1):
             manifest = parse_manifest(content_of(dataset, version))
             operation = manifest.operation
             if operation is None:
                 operation = parse_operation(Path(dataset.uri, "_transactions", manifest.transaction_file).read_bytes())
-            told.append(operation)
-        assert told == expected
+            operations.append(operation)
+        assert operations == expected
 
     def test_a_branch_is_named(self, dataset: lance.LanceDataset) -> None:
         dataset.create_branch("dev/one", 2)

@@ -18,8 +18,8 @@ def run(code: str) -> str:
 
 @pytest.mark.parametrize("program", ["pennon.cli.main", "pennon.server.supervisor"])
 def test_a_program_loads_no_client(program: str) -> None:
-    told = f"print(*(name for name in ('models', 'api', 'api_client') if f'{PACKAGE}.{{name}}' in sys.modules))"
-    assert run(f"import sys, {program}; {told}") == "models\n"
+    loaded = f"print(*(name for name in ('models', 'api', 'api_client') if f'{PACKAGE}.{{name}}' in sys.modules))"
+    assert run(f"import sys, {program}; {loaded}") == "models\n"
 
 
 @pytest.mark.parametrize("asking", [f"from {PACKAGE} import TableApi", f"from {PACKAGE}.api import TableApi"])

@@ -1,4 +1,4 @@
-"""Where tables may be, and what clients are told of how to get there."""
+"""The locations of tables, and how clients reach them."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ class TestFields:
 
     def test_the_parameters_of_a_tensor_are_in_its_metadata(self) -> None:
         kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], dim_names=["x", "y"])
-        told = field_to_json(pa.field("a", kind))["metadata"]["ARROW:extension:metadata"]
-        assert json.loads(told) == {"shape": [2, 3], "dim_names": ["x", "y"]}
+        parameters = field_to_json(pa.field("a", kind))["metadata"]["ARROW:extension:metadata"]
+        assert json.loads(parameters) == {"shape": [2, 3], "dim_names": ["x", "y"]}
 
     def test_an_extension_is_its_storage_under_its_name(self) -> None:
         answered = field_to_json(pa.field("doc", pa.json_()))

@@ -1,4 +1,4 @@
-"""What Lance says went wrong is told in the protocol's words, however long it is."""
+"""Lance's errors become errors of the protocol with short messages."""
 
 from __future__ import annotations
 

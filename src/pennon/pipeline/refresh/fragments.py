@@ -56,7 +56,7 @@ class _SourceRows:
 
 
 class FragmentWriter:
-    """Writes batches into files of a table, each of which becomes a fragment."""
+    """Writes batches into files of a table; each file becomes a fragment."""
 
     def __init__(self, target: Snapshot, names: list[str], mark: str, most_rows: int | None) -> None:
         self._dataset = target.open()

@@ -226,19 +226,19 @@ BAD_TABLE_FUNCTIONS: list[tuple[dict[str, Any], type[errors.LanceNamespaceError]
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(("fields", "error", "told"), BAD)
+    @pytest.mark.parametrize(("fields", "error", "message"), BAD)
     def test_bad_chunkers(
-        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], message: str
     ) -> None:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             chunk(shared, "bad", **fields)
         assert "bad" not in shared("ListTables", "$").tables
 
-    @pytest.mark.parametrize(("fields", "error", "told"), BAD_TABLE_FUNCTIONS)
+    @pytest.mark.parametrize(("fields", "error", "message"), BAD_TABLE_FUNCTIONS)
     def test_bad_table_functions(
-        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, fields: dict[str, Any], error: type[errors.LanceNamespaceError], message: str
     ) -> None:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             total(shared, "bad", **fields)
 
     def test_the_digest_may_be_that_of_the_bytes(self, view_catalog: ViewCatalog) -> None:
@@ -259,7 +259,7 @@ class TestWhatIsRefused:
             chunk(shared, "bad", query=query)
 
     @pytest.mark.parametrize(
-        ("schema", "told"),
+        ("schema", "message"),
         [
             (pa.schema([("id", pa.int64())]), "lacks the column 'piece'"),
             (pa.schema([("piece", pa.list_(pa.string())), ("start", pa.int64())]), "'piece' has type list"),
@@ -269,8 +269,8 @@ class TestWhatIsRefused:
             ),
         ],
     )
-    def test_a_schema_that_does_not_fit(self, shared: ViewCatalog, schema: pa.Schema, told: str) -> None:
-        with pytest.raises(errors.TableSchemaValidationError, match=told):
+    def test_a_schema_that_does_not_fit(self, shared: ViewCatalog, schema: pa.Schema, message: str) -> None:
+        with pytest.raises(errors.TableSchemaValidationError, match=message):
             chunk(shared, "bad", schema=schema)
 
     def test_a_pickle_that_does_not_say_what_it_makes(self, shared: ViewCatalog) -> None:

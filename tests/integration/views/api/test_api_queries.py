@@ -247,11 +247,11 @@ WHOLE = {"kind": "query", "source_query": '{"source": "t"}', "output_schema": No
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(("query", "error", "told"), BAD_QUERIES, ids=[str(bad[0]) for bad in BAD_QUERIES])
+    @pytest.mark.parametrize(("query", "error", "message"), BAD_QUERIES, ids=[str(bad[0]) for bad in BAD_QUERIES])
     def test_bad_queries(
-        self, shared: ViewCatalog, query: Any, error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, query: Any, error: type[errors.LanceNamespaceError], message: str
     ) -> None:
-        with pytest.raises(error, match=told) as raised:
+        with pytest.raises(error, match=message) as raised:
             shared.create("bad", query)
         assert status_of(raised.value) in (400, 404)
         assert "bad" not in shared("ListTables", "$").tables
@@ -280,7 +280,7 @@ class TestWhatIsRefused:
         assert "bad" not in shared("ListTables", "$").tables
 
     @pytest.mark.parametrize(
-        ("function", "error", "told"),
+        ("function", "error", "message"),
         [
             ({"udf": "AAAA", "inputs": ["id"], "outputs": {"x": ""}}, errors.InvalidInputError, "cannot be read"),
             ({"udf": UDF, "inputs": ["nope"], "outputs": {"x": ""}}, errors.TableColumnNotFoundError, "'nope'"),
@@ -294,9 +294,9 @@ class TestWhatIsRefused:
         ],
     )
     def test_bad_functions(
-        self, shared: ViewCatalog, function: dict[str, Any], error: type[errors.LanceNamespaceError], told: str
+        self, shared: ViewCatalog, function: dict[str, Any], error: type[errors.LanceNamespaceError], message: str
     ) -> None:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             shared.create("bad", {"source": "t", "columns": ["id"], "functions": [function]})
 
     def test_a_name_that_is_taken(self, shared: ViewCatalog) -> None:

@@ -1,4 +1,4 @@
-"""Refreshing views and keeping them up to date: what is submitted, what is planned, what is told of their freshness."""
+"""Refreshing views and keeping them up to date: jobs, plans and reported freshness."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestSubmitting:
         assert "before" not in view_catalog.jobs("b")[0].spec
 
     @pytest.mark.parametrize(
-        ("name", "fields", "told"),
+        ("name", "fields", "described"),
         [
             ("v", {"concurrency": 0}, "concurrency is 0"),
             ("v", {"concurrency": 4097}, "concurrency is 4097; it must be at most 4096"),
@@ -90,9 +90,9 @@ class TestSubmitting:
         ],
     )
     def test_impossible_options_are_refused(
-        self, hung: ViewCatalog, name: str, fields: dict[str, Any], told: str
+        self, hung: ViewCatalog, name: str, fields: dict[str, Any], described: str
     ) -> None:
-        with pytest.raises(errors.InvalidInputError, match=told):
+        with pytest.raises(errors.InvalidInputError, match=described):
             hung.refresh(name, **fields)
 
     def test_missing_objects_are_typed_errors(self, hung: ViewCatalog) -> None:
@@ -160,8 +160,8 @@ class TestPlans:
         view_catalog.create("v", {"source": "plain", "columns": ["id"]})
         view_catalog.create("fixed", {"source": "plain", "columns": ["id"], "version": 1})
         view_catalog.create("counted", "SELECT count(*) AS n FROM plain")
-        told = view_catalog.describe("v")
-        assert (told.incremental, told.rebuild_reason) == (
+        described = view_catalog.describe("v")
+        assert (described.incremental, described.rebuild_reason) == (
             False,
             "'plain' was created without stable row ids, so a refresh after a change computes the whole view.",
         )
@@ -227,24 +227,24 @@ class TestFreshness:
         view_catalog.create(
             "shop$v", {"source": "t", "columns": {"n": "id"}, "limit": 3, "offset": 1}, auto_refresh=True
         )
-        told = view_catalog.describe("shop$v")
-        assert (told.id, told.name, told.namespace) == (["shop", "v"], "v", ["shop"])
-        assert (told.kind, told.engine, told.format) == ("query", "lance", 1)
-        assert told.query == "SELECT id AS `n` FROM `t` LIMIT 3 OFFSET 1"
-        assert told.source_table == "t"
-        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, None, "ignore_new")
-        assert told.version == 1
+        described = view_catalog.describe("shop$v")
+        assert (described.id, described.name, described.namespace) == (["shop", "v"], "v", ["shop"])
+        assert (described.kind, described.engine, described.format) == ("query", "lance", 1)
+        assert described.query == "SELECT id AS `n` FROM `t` LIMIT 3 OFFSET 1"
+        assert described.source_table == "t"
+        assert (described.auto_refresh, described.schedule, described.on_schema_change) == (True, None, "ignore_new")
+        assert described.version == 1
 
 
 class TestAltering:
     def test_what_is_sent_changes_and_the_rest_stays(self, view_catalog: ViewCatalog) -> None:
         view_catalog.create("v", {"source": "t"}, schedule="0 3 * * *", on_schema_change="fail")
         view_catalog.ns.alter_materialized_view(AlterViewRequest(id=["v"], auto_refresh=True))
-        told = view_catalog.describe("v")
-        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, "0 3 * * *", "fail")
+        described = view_catalog.describe("v")
+        assert (described.auto_refresh, described.schedule, described.on_schema_change) == (True, "0 3 * * *", "fail")
         view_catalog.ns.alter_materialized_view(AlterViewRequest(id=["v"], schedule="", on_schema_change="Rebuild"))
-        told = view_catalog.describe("v")
-        assert (told.auto_refresh, told.schedule, told.on_schema_change) == (True, None, "rebuild")
+        described = view_catalog.describe("v")
+        assert (described.auto_refresh, described.schedule, described.on_schema_change) == (True, None, "rebuild")
 
     def test_callers_who_change_different_things_at_once_both_do(
         self, view_catalog: ViewCatalog, monkeypatch: pytest.MonkeyPatch
@@ -258,8 +258,8 @@ class TestAltering:
             return write(work)
 
         monkeypatch.setattr(view_catalog.ns.services.database, "write", write_after_another)
-        told = view_catalog.ns.alter_materialized_view(AlterViewRequest(id=["v"], auto_refresh=True))
-        assert (told.auto_refresh, told.schedule) == (True, "0 3 * * *")
+        described = view_catalog.ns.alter_materialized_view(AlterViewRequest(id=["v"], auto_refresh=True))
+        assert (described.auto_refresh, described.schedule) == (True, "0 3 * * *")
         assert view_catalog.describe("v").schedule == "0 3 * * *"
 
     @pytest.mark.parametrize("fields", [{}, {"schedule": "daily"}, {"on_schema_change": "cry"}])

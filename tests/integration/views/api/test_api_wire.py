@@ -225,8 +225,8 @@ class TestKeys:
                 assert "Did you mean" not in answer["error"]
 
     def test_only_the_name_of_a_hidden_source_is_shown(self, guarded: Any) -> None:
-        told = guarded(Role.READER, "hall").post("/v1/materialized_view/hall$of_attic/describe")
-        assert told["sources"] == [{"table": "attic.t", "id": ["attic", "t"], "columns": ["id"]}]
+        described = guarded(Role.READER, "hall").post("/v1/materialized_view/hall$of_attic/describe")
+        assert described["sources"] == [{"table": "attic.t", "id": ["attic", "t"], "columns": ["id"]}]
 
     def test_a_cascade_does_not_reach_what_the_key_may_not_write(self, guarded: Any) -> None:
         writer = guarded(Role.WRITER, "hall")

@@ -1,4 +1,4 @@
-"""Versions that views and jobs need stay, wherever cleanup is asked for, and whoever is kept from it learns why."""
+"""Versions that views and jobs need are kept by every kind of cleanup, which gives the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a view come from its sources: whoever writes them directly is refused, and who maintains it is not."""
+"""The rows of a view come from its sources: direct writes are refused, and maintenance is not."""
 
 from __future__ import annotations
 

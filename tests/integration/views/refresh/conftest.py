@@ -28,7 +28,7 @@ def local_sessions() -> Iterator[Sessions]:
 
 @pytest.fixture(scope="module")
 def harness(local_sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RefreshHarness]:
-    """A lab for the tests of a module, each of which has tables of its own."""
+    """A lab for the tests of a module; each test has its own tables."""
     folder = tmp_path_factory.mktemp("lab")
     namespace = PennonNamespace(directory=str(folder), job_lease_seconds=1)
     yield open_lab(namespace, local_sessions)

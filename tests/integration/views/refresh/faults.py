@@ -46,7 +46,7 @@ STEPS: dict[str, Step] = {
 
 @contextmanager
 def death_at(harness: RefreshHarness, name: str) -> Iterator[Callable[[], bool]]:
-    """Let the worker die at a step inside the block; the block is told whether it did."""
+    """Let the worker die at a step inside the block; yields whether it died."""
     dead = False
     holder, attribute, when = STEPS[name]
     plain = getattr(holder, attribute)

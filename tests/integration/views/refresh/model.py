@@ -119,7 +119,7 @@ class World:
         self._change(lambda dataset: dataset.update({"a": "a + 1"}, where=f"id % 2 = {number % 2}"))
 
     def _update_columns(self, number: int, *, named: bool = True) -> None:
-        """Write a column of one fragment in place, of which Lance marks no row."""
+        """Write a column of one fragment in place, which marks no row as changed."""
 
         def work(dataset: Any) -> None:
             fragments = dataset.get_fragments()
@@ -163,7 +163,7 @@ class World:
         version = max(newest - 1 - number % 4, 1)
         with suppress(TableVersionNotFoundError):  # it may have been cleaned up
             if "spare" in self.harness.dataset(self.name, version).schema.names:
-                return  # the views' column was being made anew
+                return  # the views' column was being replaced
             self.harness.namespace.restore_table(RestoreTableRequest(id=[self.name], version=version))
 
     def _overwrite(self, number: int) -> None:
@@ -181,7 +181,7 @@ class World:
             self._change(lambda dataset: dataset.drop_columns([name]))
 
     def _remake_column(self, number: int) -> None:
-        """Drop a column that views read, and make it anew with other values."""
+        """Drop a column that views read, and add it again with other values."""
 
         def work(dataset: Any) -> None:
             dataset.add_columns({"spare": f"a + {1 + number % 3}"})

@@ -1,4 +1,4 @@
-"""Whatever happens to a source, and wherever a worker dies: a refreshed view is what computing it anew would give."""
+"""After any changes of a source, and wherever a worker dies, a refreshed view equals a rebuild."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.views.refresh.model import World
 from tests.integration.views.refresh.refresh_harness import RefreshHarness
 
 _names = itertools.count()
-#: Examples take seconds: one that fails is told as it is.
+#: Examples take seconds: a failing one is not shrunk.
 QUIETLY: Any = {
     "deadline": None,
     "suppress_health_check": list(HealthCheck),

@@ -256,7 +256,7 @@ def test_a_row_that_kills_or_blocks_its_process_fails_alone(harness: RefreshHarn
     found = sorted((error["error_type"], error["error_message"]) for error in errors(harness, view))
     assert [kind for kind, _ in found] == ["ProcessDied", "Timeout"]
     assert "exit code 3" in found[0][1]
-    # Lance leaves a temporary file where its process is killed; of Pennon's own there is none too many.
+    # Lance leaves a temporary file where its process is killed; Pennon leaves no other file.
     assert {name for name in harness.data_files(view) if name.endswith(".lance")} == harness.named_files(view)
 
 

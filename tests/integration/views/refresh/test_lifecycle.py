@@ -45,7 +45,7 @@ def test_indexes_and_columns_added_to_a_view_survive(harness: RefreshHarness) ->
     assert dataset.to_table(filter="id = 41").to_pylist()[0]["twice"] == 41 % 7 * 2
     found = {row["id"]: row["more"] for row in harness.rows(view, "id", "more")}
     assert found[2] == 2 * 2 + 1
-    assert found[3] is None  # written anew, so it waits for whoever fills it
+    assert found[3] is None  # rewritten, so it waits for a backfill
     assert harness.refresh(view, full=True).result["mode"] == "rebuild"
     assert harness.dataset(view).schema.names == ["__source_row_id", "id", "twice", "more"]
     assert [index.name for index in harness.dataset(view).describe_indices()] == ["id_idx"]

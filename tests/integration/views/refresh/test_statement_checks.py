@@ -65,8 +65,8 @@ def test_plan_that_does_more_than_read_the_sources_is_refused_before_it_runs(
     before = {row.name for row in spark.catalog.listTables()}
     with pytest.raises((InvalidInputError, AnalysisException)) as refused:
         check_statement(spark, normalize_sql(statement.format(folder=tmp_path)), SOURCES)
-    told = str(refused.value)
-    assert "Spark would run" in told or "too large" in told or "TABLE_OR_VIEW_NOT_FOUND" in told
+    error = str(refused.value)
+    assert "Spark would run" in error or "too large" in error or "TABLE_OR_VIEW_NOT_FOUND" in error
     assert not (tmp_path / "out").exists()
     assert {row.name for row in spark.catalog.listTables()} == before
     assert spark.conf.get("spark.sql.runSQLOnFiles") == "false"

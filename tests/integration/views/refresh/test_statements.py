@@ -1,4 +1,4 @@
-"""Views of statements in Spark's SQL: row by row they follow changes, otherwise they are computed anew."""
+"""Views of statements in Spark's SQL: row by row they are refreshed incrementally, otherwise rebuilt."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_calls_that_take_too_long_fail_in_their_partition(harness: RefreshHarnes
 
 
 @pytest.mark.parametrize(
-    ("number", "wrong", "told"),
+    ("number", "wrong", "error_text"),
     [
         (1, {"shop": ["a"], "sum": [1]}, "without 'total'"),
         (2, {"shop": ["a"], "total": [1], "sum": [1]}, "with 'sum'"),
@@ -151,7 +151,7 @@ def test_calls_that_take_too_long_fail_in_their_partition(harness: RefreshHarnes
     ],
 )
 def test_every_batch_has_to_be_as_declared(
-    harness: RefreshHarness, number: int, wrong: dict[str, list[Any]], told: str
+    harness: RefreshHarness, number: int, wrong: dict[str, list[Any]], error_text: str
 ) -> None:
     schema = pa.schema([pa.field("shop", pa.string(), nullable=False), ("total", pa.int64())])
 
@@ -163,7 +163,7 @@ def test_every_batch_has_to_be_as_declared(
 
     harness.create(f"misfit{number}", sales(0, 5))
     harness.view(f"misfit{number}_totals", {"source": f"misfit{number}"}, third_is_wrong, schema)
-    assert told in harness.refresh(f"misfit{number}_totals").failure["message"]
+    assert error_text in harness.refresh(f"misfit{number}_totals").failure["message"]
     assert (harness.version(f"misfit{number}_totals"), harness.data_files(f"misfit{number}_totals")) == (1, set())
 
 

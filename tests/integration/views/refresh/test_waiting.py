@@ -24,6 +24,6 @@ def test_a_job_that_waits_for_a_cluster_says_so(tmp_path: Path, silence: int) ->
     ended = harness.refresh("v", cluster="gone")
     assert (ended.failure["type"], ended.failure["retryable"]) == ("ClusterUnavailableError", True)
     events = harness.services.database.read(lambda connection: job_events.after(connection, ended.job.id, 0, 100))
-    told = [event.data for event in events if event.kind == "waiting"]
-    assert told == [{"cluster": "gone", "reason": "it does not answer yet"}]
+    waiting_events = [event.data for event in events if event.kind == "waiting"]
+    assert waiting_events == [{"cluster": "gone", "reason": "it does not answer yet"}]
     namespace.close()

@@ -1,4 +1,4 @@
-"""The embedded catalog: writes that wait share a transaction, and each is told its own outcome when it is durable."""
+"""The embedded catalog: waiting writes share a transaction, and each gets its own outcome once it is durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decorator: kinds, inputs, outputs and options, and clear errors where they cannot be told."""
+"""The decorator: kinds, inputs, outputs and options, and clear errors where they cannot be inferred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: keys by every way they may be sent, and strangers while there is none."""
+"""Authentication: keys in every header, and callers without a key."""
 
 from __future__ import annotations
 

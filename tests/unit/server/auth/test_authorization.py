@@ -18,7 +18,7 @@ from pennon.server.auth.authorization import authorize
 from pennon.server.operations.model import Operation
 from pennon.server.operations.table import OPERATIONS
 
-#: What each operation needs, written down once more: whoever changes one has to mean it.
+#: What each operation needs, repeated here so that a change is deliberate.
 READING = {
     "AnalyzeTableQueryPlan",
     "CountTableRows",

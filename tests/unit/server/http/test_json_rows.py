@@ -13,8 +13,8 @@ from pennon.server.http import json_rows
 from pennon.server.http.json_rows import JsonRows
 
 
-def told(*sizes: int, width: int = 8) -> Any:
-    """Return the answer for batches of so many rows, each row so many bytes wide."""
+def response_for(*sizes: int, width: int = 8) -> Any:
+    """Return the response for batches of these numbers of rows, each row with this number of bytes."""
     schema = pa.schema([pa.field("content", pa.binary(width))])
     batches = [pa.record_batch([pa.array([b"x" * width] * size, pa.binary(width))], schema=schema) for size in sizes]
     reader = pa.RecordBatchReader.from_batches(schema, batches)
@@ -43,5 +43,5 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rows_and_bytes_have_a_most(sizes: tuple[int, ...], width: int, rows: int, *, truncated: bool) -> None:
-    answer = told(*sizes, width=width)
+    answer = response_for(*sizes, width=width)
     assert (len(answer["rows"]), answer["truncated"], answer["version"]) == (rows, truncated, 7)

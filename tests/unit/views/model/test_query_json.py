@@ -52,7 +52,7 @@ class TestPennonsForm:
         assert isinstance(parse(sql="SELECT a FROM t"), SparkQuery)
 
     @pytest.mark.parametrize(
-        ("document", "told"),
+        ("document", "message"),
         [
             ({"source": "t", "colums": ["a"]}, "'colums'. Did you mean 'columns'"),
             ({"sorce": "t"}, "'sorce'. Did you mean 'source'"),
@@ -80,8 +80,8 @@ class TestPennonsForm:
             ({"sql": 1}, "a SELECT as its value"),
         ],
     )
-    def test_errors_name_what_is_wrong(self, document: dict[str, Any], told: str) -> None:
-        with pytest.raises(InvalidInputError, match=told):
+    def test_errors_name_what_is_wrong(self, document: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidInputError, match=message):
             parse(**document)
 
     @pytest.mark.parametrize("text", ["", "  ", "{", "{]", '{"a"', "[" * 10_000, "{" * 10_000])

@@ -55,7 +55,7 @@ class TestStoring:
         assert stored_schema(made, declared(("a", pa.date32())), ()).field("a").type == pa.date32()
 
     @pytest.mark.parametrize(
-        ("wanted", "told"),
+        ("wanted", "message"),
         [
             (declared(("a", pa.int64())), "lacks the column 'b'"),
             (declared(("a", pa.int64()), ("b", pa.string()), ("c", pa.int8())), "'c', which the view does not have"),
@@ -63,8 +63,8 @@ class TestStoring:
             (declared(("__source_row_id", pa.string()), ("a", pa.int64()), ("b", pa.string())), "must be int64"),
         ],
     )
-    def test_mismatching_schemas_are_refused(self, wanted: pa.Schema, told: str) -> None:
-        with pytest.raises(TableSchemaValidationError, match=told):
+    def test_mismatching_schemas_are_refused(self, wanted: pa.Schema, message: str) -> None:
+        with pytest.raises(TableSchemaValidationError, match=message):
             stored_schema(MADE, wanted, ("__source_row_id",))
 
     def test_a_column_cannot_take_the_name_of_a_hidden_one(self) -> None:

@@ -1,4 +1,4 @@
-"""What changed in a table between two versions, told from its metadata and the ids of its rows."""
+"""Changes between two versions of a table, found from its metadata and row ids."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def append(start: int, stop: int) -> Callable[[Any], Any]:
     return lambda dataset: lance.write_dataset(table(start, stop), dataset.uri, mode="append")
 
 
-def told(old: Any, new: Any, columns: list[str] | None = None) -> dict[str, list[int]]:
+def changes_between(old: Any, new: Any, columns: list[str] | None = None) -> dict[str, list[int]]:
     """Return what changed by the values of id: of the newer version, and of the older one for what is gone."""
     changes = compare(old, new, columns or ["id", "a"])
     read_from_files = compare(old, new, columns or ["id", "a"], LocalFileIO(new.uri))
@@ -69,7 +69,7 @@ def test_rows_that_come_change_and_go(path: str) -> None:
         lambda dataset: dataset.update({"a": "99"}, where="id in (7, 41)"),
         lambda dataset: dataset.delete("id in (3, 12, 42)"),
     )
-    assert told(old, new) == {"added": [40, 41], "changed": [7], "gone": [3, 12]}
+    assert changes_between(old, new) == {"added": [40, 41], "changed": [7], "gone": [3, 12]}
 
 
 def test_upsert_distinguishes_new_from_existing_rows(path: str) -> None:
@@ -77,7 +77,7 @@ def test_upsert_distinguishes_new_from_existing_rows(path: str) -> None:
         merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merge.execute(table(38, 42))
 
-    assert told(*happen(path, upsert)) == {"added": [40, 41], "changed": [38, 39], "gone": []}
+    assert changes_between(*happen(path, upsert)) == {"added": [40, 41], "changed": [38, 39], "gone": []}
 
 
 def test_compaction_and_indexes_change_nothing(path: str) -> None:
@@ -85,14 +85,14 @@ def test_compaction_and_indexes_change_nothing(path: str) -> None:
         dataset.optimize.compact_files(target_rows_per_fragment=1000)
 
     old, new = happen(path, compact, lambda dataset: dataset.create_scalar_index("id", "BTREE"))
-    assert told(old, new) == NOTHING
+    assert changes_between(old, new) == NOTHING
     old, new = happen(path, lambda dataset: dataset.delete("id < 5"), compact, append(40, 41), compact)
-    assert told(old, new) == {"added": [40], "changed": [], "gone": [0, 1, 2, 3, 4]}
+    assert changes_between(old, new) == {"added": [40], "changed": [], "gone": [0, 1, 2, 3, 4]}
 
 
 def test_whole_fragments_that_go_are_gone(path: str) -> None:
     old, new = happen(path, lambda dataset: dataset.delete("id >= 10 AND id < 20"))
-    assert told(old, new)["gone"] == list(range(10, 20))
+    assert changes_between(old, new)["gone"] == list(range(10, 20))
 
 
 def test_restore_gives_back_what_was(path: str) -> None:
@@ -102,26 +102,26 @@ def test_restore_gives_back_what_was(path: str) -> None:
     changing = [lambda dataset: dataset.delete("id = 4"), lambda dataset: dataset.update({"a": "9"}, where="id = 8")]
     happen(path, *changing, append(40, 42))
     old, new = happen(path, restore)
-    assert told(old, new) == {"added": [4], "changed": [8], "gone": [40, 41]}
+    assert changes_between(old, new) == {"added": [4], "changed": [8], "gone": [40, 41]}
 
 
 def test_overwrite_replaces_every_row(path: str) -> None:
     old, new = happen(path, lambda dataset: lance.write_dataset(table(0, 3), dataset.uri, mode="overwrite"))
-    assert told(old, new) == {"added": [0, 1, 2], "changed": [], "gone": list(range(40))}
+    assert changes_between(old, new) == {"added": [0, 1, 2], "changed": [], "gone": list(range(40))}
 
 
 def test_columns_that_are_not_read_do_not_matter(path: str) -> None:
     old, new = happen(path, lambda dataset: dataset.add_columns({"c": "a + 1"}), _replace_column("c"))
-    assert told(old, new) == NOTHING
-    assert told(old, new, ["id"]) == NOTHING
+    assert changes_between(old, new) == NOTHING
+    assert changes_between(old, new, ["id"]) == NOTHING
     assert new_columns(old, new) == ["c"]
 
 
 def test_column_that_is_read_and_written_in_place_changes_its_rows(path: str) -> None:
     happen(path, lambda dataset: dataset.add_columns({"c": "a + 1"}))
     old, new = happen(path, _replace_column("c"))
-    assert told(old, new, ["id", "c"])["changed"] == list(range(10))
-    assert told(old, new, ["id", "a"]) == NOTHING
+    assert changes_between(old, new, ["id", "c"])["changed"] == list(range(10))
+    assert changes_between(old, new, ["id", "a"]) == NOTHING
 
 
 def _update_column(*, named: bool) -> Callable[[Any], Any]:
@@ -139,15 +139,15 @@ def _update_column(*, named: bool) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("named", [True, False])
 def test_update_in_place_changes_the_rows_of_its_fragments(path: str, *, named: bool) -> None:
     old, new = happen(path, append(40, 42), _update_column(named=named), lambda dataset: dataset.delete("id = 30"))
-    assert told(old, new) == {"added": [40, 41], "changed": list(range(10, 20)), "gone": [30]}
-    assert told(old, new, ["id"])["changed"] == []
+    assert changes_between(old, new) == {"added": [40, 41], "changed": list(range(10, 20)), "gone": [30]}
+    assert changes_between(old, new, ["id"])["changed"] == []
     assert not untouched(path, _update_column(named=named))
 
 
 def test_update_in_place_is_known_after_a_compaction(path: str) -> None:
     old, new = happen(path, append(40, 41), _update_column(named=True), compact)
-    assert 12 in told(old, new)["changed"]
-    assert told(old, new, ["id"]) == {"added": [40], "changed": [], "gone": []}
+    assert 12 in changes_between(old, new)["changed"]
+    assert changes_between(old, new, ["id"]) == {"added": [40], "changed": [], "gone": []}
 
 
 def test_column_that_is_dropped_and_made_again_changes_all_rows(path: str) -> None:
@@ -158,8 +158,10 @@ def test_column_that_is_dropped_and_made_again_changes_all_rows(path: str) -> No
         lambda dataset: dataset.drop_columns(["c"]),
         lambda dataset: dataset.add_columns(pa.field("c", pa.int64())),
     )
-    assert told(old, new, ["id", "c"])["changed"] == list(range(40)) or field_ids(old, ["c"]) != field_ids(new, ["c"])
-    assert told(old, new, ["id", "a"]) == NOTHING
+    assert changes_between(old, new, ["id", "c"])["changed"] == list(range(40)) or field_ids(old, ["c"]) != field_ids(
+        new, ["c"]
+    )
+    assert changes_between(old, new, ["id", "a"]) == NOTHING
 
 
 def test_the_same_version_is_not_looked_at(path: str) -> None:
@@ -178,7 +180,7 @@ def test_tables_without_stable_row_ids_cannot_be_compared(tmp_path: Path) -> Non
 
 
 def _replace_column(name: str) -> Callable[[Any], Any]:
-    """Write a column of the first fragment anew, as a backfill does."""
+    """Rewrite a column of the first fragment, as a backfill does."""
 
     def replace(dataset: Any) -> None:
         from lance.file import LanceFileWriter

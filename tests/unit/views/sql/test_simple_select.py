@@ -83,7 +83,7 @@ class TestWhatDoesNot:
         assert parse_simple_select(text) is None
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "message"),
         [
             ("SELECT a + 1 FROM t", "'a + 1' has no name"),
             ("SELECT a, * FROM t", "'*' must be the only item"),
@@ -94,8 +94,8 @@ class TestWhatDoesNot:
             ("SELECT a FROM t WHERE a = 'x", "is not closed"),
         ],
     )
-    def test_errors_name_what_is_wrong(self, text: str, told: str) -> None:
-        with pytest.raises(InvalidInputError, match=told.replace("*", r"\*").replace("+", r"\+")):
+    def test_errors_name_what_is_wrong(self, text: str, message: str) -> None:
+        with pytest.raises(InvalidInputError, match=message.replace("*", r"\*").replace("+", r"\+")):
             parse_simple_select(text)
 
 

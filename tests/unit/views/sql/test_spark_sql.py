@@ -219,7 +219,7 @@ class TestTypes:
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "message"),
         [
             ("", "cannot be read|must be one SELECT"),
             ("SELECT", "must read a table|cannot be read"),
@@ -276,8 +276,8 @@ class TestWhatIsRefused:
             ("SELECT date_trunc( LATERAL VIEW explode(xs) e AS x 'MONTH', id) AS e FROM t", "lacks arguments"),
         ],
     )
-    def test_the_error_gives_the_reason(self, text: str, told: str) -> None:
-        with pytest.raises(InvalidInputError, match=told):
+    def test_the_error_gives_the_reason(self, text: str, message: str) -> None:
+        with pytest.raises(InvalidInputError, match=message):
             bind(text)
 
     @given(st.text(max_size=60))
