@@ -39,14 +39,14 @@ def choose_server(url: str | None, api_key: str | None, profile: str | None) -> 
 
     The API key of a profile is sent to the server of that profile, or to the one that is named with it.
     """
-    stated = _environment("URL")
-    named = profile or (None if url or stated else _environment("PROFILE"))
+    variable = _environment("URL")
+    named = profile or (None if url or variable else _environment("PROFILE"))
     if named is not None:
         chosen = _find(named)
         return Profile(url or chosen.url, api_key or chosen.api_key or _environment("API_KEY"))
-    own = None if url or stated else read_profiles().get(DEFAULT_PROFILE)
+    own = None if url or variable else read_profiles().get(DEFAULT_PROFILE)
     key = api_key or _environment("API_KEY") or (own.api_key if own else None)
-    return Profile(url or stated or (own.url if own else DEFAULT_URL), key)
+    return Profile(url or variable or (own.url if own else DEFAULT_URL), key)
 
 
 def read_profiles() -> dict[str, Profile]:

@@ -10,13 +10,13 @@ from pennon.tables import arrow_json
 
 def type_to_json(kind: pa.DataType) -> dict[str, object]:
     """Return a type as JSON; raise TypeError if a Lance table cannot have it."""
-    stated = arrow_json.type_to_json(kind)
+    written = arrow_json.type_to_json(kind)
     try:
-        arrow_json.type_from_json(stated)
+        arrow_json.type_from_json(written)
     except InvalidInputError:
         raise _unsupported(kind) from None
     _reject_narrow_decimals(kind)
-    return {**stated}
+    return {**written}
 
 
 def _reject_narrow_decimals(kind: pa.DataType) -> None:

@@ -184,9 +184,9 @@ class Transport:
             else:
                 if response.status < 300:
                     return response
-                stated = error_of(response)
-                if attempt >= self._attempts or not (is_repeatable and stated.code in _TRANSIENT):
-                    raise stated
+                failure = error_of(response)
+                if attempt >= self._attempts or not (is_repeatable and failure.code in _TRANSIENT):
+                    raise failure
                 retry_after = response.headers.get("retry-after")
             time.sleep(_backoff(attempt, retry_after))
             attempt += 1
@@ -220,21 +220,21 @@ def new_key() -> str:
 
 
 def error_of(response: urllib3.BaseHTTPResponse) -> LanceNamespaceError:
-    """Return the error that a response states, as the class that belongs to its code."""
+    """Return the error in a response, as the class of its code."""
     content = response.data
     try:
-        stated = json.loads(content)
+        document = json.loads(content)
     except ValueError:
-        stated = None
-    if not isinstance(stated, dict) or not isinstance(stated.get("code"), int):
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("code"), int):
         code = _CODES.get(response.status, int(ErrorCode.INTERNAL))
         message = f"This is not a Pennon server; check the URL. It responds {response.status}: {_excerpt(content)}"
         return from_error_code(code, message)
-    error = from_error_code(stated["code"], str(stated.get("error") or "The server gave no reason."))
-    if stated.get("detail"):
-        error.add_note(str(stated["detail"]))
-    if stated.get("request_id"):
-        error.add_note(f"Request id in the server's log: {stated['request_id']}")
+    error = from_error_code(document["code"], str(document.get("error") or "The server gave no reason."))
+    if document.get("detail"):
+        error.add_note(str(document["detail"]))
+    if document.get("request_id"):
+        error.add_note(f"Request id in the server's log: {document['request_id']}")
     return error
 
 
@@ -270,8 +270,8 @@ def object_path(kind: str, path: Sequence[str], verb: str) -> str:
 
 
 def _with_query(path: str, query: Mapping[str, object]) -> str:
-    stated = without_none(query)
-    return f"{path}?{urlencode(stated)}" if stated else path
+    params = without_none(query)
+    return f"{path}?{urlencode(params)}" if params else path
 
 
 def _excerpt(content: bytes) -> str:

@@ -162,9 +162,9 @@ def _read_geneva_table_function(document: _Document) -> Envelope:
 
 def _checked_pickle(document: _Document, key: str, checksum_key: str) -> tuple[bytes, str]:
     content = _decode(document, key)
-    stated, actual = _take(document, checksum_key, str), hashlib.sha256(content).hexdigest()
-    if stated.lower() != actual:
-        raise ValueError(f"The function's {checksum_key!r} is {stated}, but the sha256 of its pickle is {actual}.")
+    expected, actual = _take(document, checksum_key, str), hashlib.sha256(content).hexdigest()
+    if expected.lower() != actual:
+        raise ValueError(f"The function's {checksum_key!r} is {expected}, but the sha256 of its pickle is {actual}.")
     return content, actual
 
 

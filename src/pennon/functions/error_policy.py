@@ -138,13 +138,13 @@ class ErrorPolicy:
         return _build(cls, {**known, "retries": tuple(_rule_from_json(rule) for rule in rules)}, "error policy")
 
 
-def effective_policy(error_handling: Mapping[str, object] | None, stated: ErrorPolicy) -> ErrorPolicy:
+def effective_policy(error_handling: Mapping[str, object] | None, default: ErrorPolicy) -> ErrorPolicy:
     """Return the policy of a view: its own ``error_handling``, else the policy stated in the decorator.
 
     ``{"on_error": "retry", "attempts": 3}`` is short for a policy with one retry rule.
     """
     if not error_handling:
-        return stated
+        return default
     wanted = dict(error_handling)
     if wanted.get("on_error") != "retry" and "attempts" not in wanted:
         return ErrorPolicy.from_json(wanted)

@@ -25,8 +25,8 @@ def data_type_of(hint: object) -> pa.DataType:
         return plain
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        stated = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
-        return stated[0] if stated else data_type_of(arguments[0])
+        declared = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
+        return declared[0] if declared else data_type_of(arguments[0])
     if origin in (Union, types.UnionType):
         return _type_of_optional(hint, arguments)
     if origin in _LISTS:

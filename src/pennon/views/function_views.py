@@ -128,9 +128,9 @@ def _expansion(
     columns: tuple[Column, ...],
     content: bytes,
 ) -> Expansion:
-    stated = envelope.options
-    partition_by = entry.partition_by or stated.partition_by
-    indexed = entry.partition_by_indexed_column or stated.partition_by_indexed_column
+    options = envelope.options
+    partition_by = entry.partition_by or options.partition_by
+    indexed = entry.partition_by_indexed_column or options.partition_by_indexed_column
     _check_options_of_kind(kind, entry, partition_by, indexed)
     inputs = _inputs(kind, entry, envelope)
     for path in (*(inputs or ()), *([partition_by] if partition_by else [])):
@@ -148,9 +148,9 @@ def _expansion(
         batch=bool(entry.batch) or envelope.kind == "batched_chunker",
         partition_by=partition_by,
         partition_by_indexed_column=indexed,
-        num_cpus=_positive("num_cpus", entry.num_cpus, stated.num_cpus),
-        num_gpus=_positive("num_gpus", entry.num_gpus or None, stated.num_gpus),
-        memory=_positive("memory", entry.memory, stated.memory),
+        num_cpus=_positive("num_cpus", entry.num_cpus, options.num_cpus),
+        num_gpus=_positive("num_gpus", entry.num_gpus or None, options.num_gpus),
+        memory=_positive("memory", entry.memory, options.memory),
         error_handling=entry.error_handling,
         manifest=entry.manifest,
     )
@@ -210,8 +210,8 @@ def _check_error_handling(given: dict[str, Any] | None, envelope: Envelope) -> N
         raise InvalidInputError(f"Invalid error_handling: {error}") from None
 
 
-def _positive(name: str, given: Amount | None, stated: Amount | None) -> Amount | None:
-    value = given if given is not None else stated
+def _positive(name: str, given: Amount | None, default: Amount | None) -> Amount | None:
+    value = given if given is not None else default
     if value is not None and not value > 0:
         raise InvalidInputError(f"{name} is {value}; it must be greater than 0.")
     if value is not None and value > OPTION_LIMITS[name]:

@@ -220,12 +220,12 @@ class Signature:
         except NameError as error:
             raise TypeError(f"a type hint cannot be resolved ({error}); pass data_type= and kind=") from None
 
-    def kind(self, stated: Kind | None) -> Kind:
+    def kind(self, declared: Kind | None) -> Kind:
         """Return how the function is called: as stated, or as the type hints of its arguments say."""
-        if stated is not None:
-            if stated not in COLUMN_KINDS:
-                raise TypeError(f"kind must be one of {', '.join(COLUMN_KINDS)}, not {stated!r}")
-            return stated
+        if declared is not None:
+            if declared not in COLUMN_KINDS:
+                raise TypeError(f"kind must be one of {', '.join(COLUMN_KINDS)}, not {declared!r}")
+            return declared
         hints = {_kind_of_hint(self.hint(parameter.name)) for parameter in self.parameters}
         if hints <= {"scalar"}:
             return "scalar"
@@ -233,23 +233,23 @@ class Signature:
             raise TypeError("arguments must all be Python values, all be Arrow arrays, or be one RecordBatch")
         return hints.pop()
 
-    def inputs(self, kind: Kind, stated: Sequence[str] | None) -> tuple[str, ...]:
+    def inputs(self, kind: Kind, declared: Sequence[str] | None) -> tuple[str, ...]:
         """Return the input columns: as stated, or those with the names of the arguments."""
-        if isinstance(stated, str) or not all(isinstance(path, str) and path for path in stated or ()):
+        if isinstance(declared, str) or not all(isinstance(path, str) and path for path in declared or ()):
             raise TypeError("input_columns must be a list of column names")
         positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         is_variadic = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
-        if stated is None:
+        if declared is None:
             if kind == "record_batch" or is_variadic:
                 raise TypeError("the arguments do not name the columns it reads; pass input_columns=")
             return tuple(p.name for p in positional)
-        passed = 1 if kind == "record_batch" else len(stated)
+        passed = 1 if kind == "record_batch" else len(declared)
         needed = sum(p.default is p.empty for p in positional)
         if passed < needed or (passed > len(positional) and not is_variadic):
             raise TypeError(
                 f"input_columns passes {passed} values, but its arguments are ({', '.join(p.name for p in positional)})"
             )
-        return tuple(stated)
+        return tuple(declared)
 
 
 def name_of(plain: object) -> str:

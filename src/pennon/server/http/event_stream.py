@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EVENT_STREAM = b"text/event-stream"
 #: Proxies must neither buffer nor cache events.
 _HEADERS: Headers = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+# None of these was measured.
 _PAGE_EVENTS = 500
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.25
 #: Growth of the pause between two polls while nothing happens: an event is late by at most 10 % of the time before it.
