@@ -12,7 +12,7 @@ VOLATILE = frozenset(
     """.split()  # noqa: SIM905 (it is far shorter than a list)
 )
 #: Lance's columns for the position and the versions of a row, which compaction and rewrites change.
-PLACES = frozenset({"_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
+POSITION_COLUMNS = frozenset({"_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
 AGGREGATES = frozenset(
     """
     any any_value approx_count_distinct approx_distinct approx_median approx_percentile approx_percentile_cont

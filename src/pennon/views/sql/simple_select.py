@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Column
 from pennon.views.model.query import StructuredQuery, TableUse
-from pennon.views.sql.functions import AGGREGATES, GENERATORS, PLACES, VOLATILE
+from pennon.views.sql.functions import AGGREGATES, GENERATORS, POSITION_COLUMNS, VOLATILE
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
@@ -39,6 +39,11 @@ def tokenize(text: str) -> list[Token]:
         raise InvalidInputError("The SQL cannot be read: a quote or a comment is not closed.") from None
 
 
+def nesting(kind: TokenType) -> int:
+    """Return by how much a token changes the depth of brackets."""
+    return (kind in _OPEN) - (kind in _CLOSE)
+
+
 def find_volatile_name(text: str) -> str | None:
     """Return the first function or column in an expression whose value does not depend on the row alone."""
     read = tokenize(text)
@@ -47,7 +52,7 @@ def find_volatile_name(text: str) -> str | None:
         called = after is not None and after.token_type == TokenType.L_PAREN
         bare = name.startswith(("current_", "localtime")) and token.token_type != TokenType.IDENTIFIER
         if token.token_type != TokenType.STRING and (
-            (name in VOLATILE and (called or bare)) or (name in PLACES and not called)
+            (name in VOLATILE and (called or bare)) or (name in POSITION_COLUMNS and not called)
         ):
             return f"{name}()" if called else name
     return None
@@ -124,9 +129,10 @@ def _has_multi_row_clause(read: Sequence[Token]) -> bool:
 def _with_depth(read: Sequence[Token]) -> Iterator[tuple[Token, int]]:
     depth = 0
     for token in read:
-        depth -= token.token_type in _CLOSE
+        change = nesting(token.token_type)
+        depth += min(change, 0)
         yield token, depth
-        depth += token.token_type in _OPEN
+        depth += max(change, 0)
 
 
 def _table(read: Sequence[Token]) -> TableUse | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import sqlglot
 from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from sqlglot import exp
 from sqlglot.dialects.dialect import DialectType
@@ -16,23 +14,21 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.schema import MappingSchema
+from sqlglot.tokenizer_core import TokenType
 
 from pennon.core.errors import suggest
 from pennon.views.model.query import TableUse
 from pennon.views.sql.functions import FORBIDDEN, GENERATORS
 from pennon.views.sql.incremental import called, find_multi_row_clause, find_volatile, function_names
-from pennon.views.sql.rewrite import Statement
-from pennon.views.sql.simple_select import parse_int64
 from pennon.views.sql.spark_lexer import NormalizedSql, normalize_sql
 from pennon.views.sql.spark_types import arrow_type, spark_name
+from pennon.views.sql.statement import SPARK, Edit, Statement, find_tables, parse, table_use, unreadable
 
-_SPARK = "spark"
 _LONGEST = 100_000
 #: The limit for the sum of the depths of all columns: resolving a column takes a step per level.
 _MOST_STEPS = 2_000_000
 _CONFUSION = (AttributeError, IndexError, KeyError, TypeError, StopIteration, RecursionError)
-#: Tokens in the error messages of the parser.
-_TOKEN = re.compile(r"<Token token_type: \S+, text: (.*?), line.*?>")
+_QUOTED = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEX_STRING, TokenType.NATIONAL_STRING}
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,14 @@ class BoundQuery:
 class SparkQuery:
     """A SELECT in Spark's SQL, or in another dialect that is translated to Spark's."""
 
-    def __init__(self, text: str, dialect: DialectType = _SPARK) -> None:
+    def __init__(self, text: str, dialect: DialectType = SPARK) -> None:
         _refuse_long(text)
-        if dialect != _SPARK:
-            text = _parse(text, dialect).sql(_SPARK, comments=False)
+        if dialect != SPARK:
+            text = _parse(text, dialect).sql(SPARK, comments=False)
         normal = normalize_sql(text)
         _refuse_calls(normal)
-        self._query = _parse(normal.text, _SPARK)
-        self._words = Statement(normal)
+        self._query = _parse(normal.text, SPARK)
+        self._statement = _read_tokens(normal)
         _refuse_code(self._query)
         #: Why every refresh computes the whole view; none if it can be refreshed incrementally.
         self.rebuild_reason = find_multi_row_clause(self._query)
@@ -67,7 +63,7 @@ class SparkQuery:
         self.has_star = any(_is_star(item) for item in self._query.selects)
         self._tables = list(_real_tables(self._query))
         #: The distinct tables that the query reads.
-        self.uses = tuple(dict.fromkeys(_use_of(table) for table in self._tables))
+        self.uses = tuple(dict.fromkeys(table_use(table) for table in self._tables))
         if not self.uses:
             raise InvalidInputError("The query of a view must read a table.")
 
@@ -81,17 +77,21 @@ class SparkQuery:
     def _bind(self, schemas: Mapping[TableUse, pa.Schema]) -> BoundQuery:
         names = {use: f"source_{number}" for number, use in enumerate(self.uses, 1)}
         by_name = {name: schemas[use] for use, name in names.items()}
-        edits = [edit for table in self._tables for edit in self._words.rename(table, names[_use_of(table)])]
+        edits = [edit for table in self._tables for edit in self._statement.rename(table, names[table_use(table)])]
         known = {tuple(part.lower() for part in use.name): use for use in self.uses}
         for column in self._query.find_all(exp.Column):
-            edits += self._words.shorten(column, known)
-        renamed = _parse(self._words.edited(edits), _SPARK)
+            edits += self._statement.shorten(column, known)
+        renamed = _parse(self._edited(edits), SPARK)
         columns, fields = _analyse(renamed, by_name)
         if self.rebuild_reason is None:
-            edits += self._words.with_source_row(*self._items(next(iter(schemas.values()))))
-        sql = self._words.edited(edits)
+            edits += self._statement.with_source_row(*self._items(next(iter(schemas.values()))))
+        sql = self._edited(edits)
         _check(sql, set(by_name))
         return BoundQuery(sql, columns, fields)
+
+    def _edited(self, edits: Sequence[Edit]) -> str:
+        """Return the text with edits; a name in the place of a star needs blanks around it."""
+        return normalize_sql(self._statement.edited(edits)).text
 
     def _items(self, schema: pa.Schema) -> tuple[list[list[str] | None], str]:
         """Return, for each item of the SELECT, the columns of a star or none, and the alias of the table."""
@@ -103,7 +103,7 @@ def normalize_statement(sql: str) -> NormalizedSql:
     """Return the normalized statement of a view that is given to Spark. Older versions stored statements as sent."""
     normal = normalize_sql(sql)
     _refuse_calls(normal)
-    _refuse_code(_parse(normal.text, _SPARK))
+    _refuse_code(_parse(normal.text, SPARK))
     return normal
 
 
@@ -122,17 +122,8 @@ def _refuse_calls(normal: NormalizedSql) -> None:
         raise InvalidInputError(f"The query of a view may not call {forbidden}().")
 
 
-def _parse(text: str, dialect: DialectType) -> exp.Query:
-    try:
-        statements = sqlglot.parse(text, read=dialect)
-    except SqlglotError as error:
-        raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
-        # sqlglot builds some functions, such as date_trunc(), from arguments that it takes for granted.
-        raise InvalidInputError("The SQL cannot be read: a function lacks arguments or has invalid ones.") from error
-    except RecursionError:
-        raise InvalidInputError("The SQL is nested too deeply.") from None
-    query = statements[0] if len(statements) == 1 else None
+def _parse(text: str, dialect: DialectType = SPARK) -> exp.Query:
+    query = parse(text, dialect)
     while isinstance(query, exp.Subquery) and not query.alias:
         query = query.this
     if not isinstance(query, exp.Select | exp.SetOperation):
@@ -140,6 +131,17 @@ def _parse(text: str, dialect: DialectType) -> exp.Query:
     if _count_steps(query) > _MOST_STEPS:
         raise InvalidInputError("The SQL is nested too deeply: write shorter chains of operators, or IN with a list.")
     return query
+
+
+def _read_tokens(normal: NormalizedSql) -> Statement:
+    """Return a statement's tokens, which must be those of its normalized text."""
+    statement = Statement(normal.text)
+    if any(token.token_type == TokenType.PIPE_GT for token in statement.tokens):
+        raise InvalidInputError("The query of a view is a SELECT; '|>' is not offered.")
+    quoted = [token.end for token in normal.tokens if token.kind in ("string", "name")]
+    if quoted != [token.end + 1 for token in statement.tokens if token.token_type in _QUOTED]:
+        raise InvalidInputError("The SQL cannot be read: its quotes can be taken in several ways.")
+    return statement
 
 
 def _count_steps(query: exp.Query) -> int:
@@ -150,15 +152,6 @@ def _count_steps(query: exp.Query) -> int:
         steps += depth if isinstance(item, exp.Column) else 0
         waiting += [(part, depth + 1) for part in item.iter_expressions()]
     return steps
-
-
-def _plain(error: SqlglotError) -> str:
-    details = getattr(error, "errors", None)
-    if details:
-        first = details[0]
-        told = _TOKEN.sub(r"'\1'", str(first["description"]))
-        return f"{told} (line {first['line']}, column {first['col']})"
-    return str(error).split("\n", 1)[0][:300]
 
 
 def _refuse_code(query: exp.Query) -> None:
@@ -173,49 +166,17 @@ def _refuse_code(query: exp.Query) -> None:
 
 
 def _real_tables(query: exp.Query) -> Iterator[exp.Table]:
-    """Yield the tables of a query, except its common table expressions."""
-    made = {
-        id(table)
-        for scope in traverse_scope(query)
-        for table in scope.tables
-        if not isinstance(scope.sources.get(table.alias_or_name), exp.Table)
-    }
-    hints = {id(table) for hint in query.find_all(exp.Hint) for table in hint.find_all(exp.Table)}
-    for table in query.find_all(exp.Table):
-        if id(table) in made | hints:
-            continue
-        if isinstance(table.this, exp.Func):
-            if not function_names(table.this) & {*GENERATORS, "range"}:
-                raise InvalidInputError(f"The table function {called(table.this)}() is not supported in views.")
-            continue
-        yield table
-
-
-def _use_of(table: exp.Table) -> TableUse:
-    known = table.meta.get("use")
-    if isinstance(known, TableUse):
-        return known
-    version = table.args.get("version")
-    use = TableUse(tuple(part.name for part in table.parts), _version_of(version) if version else None)
-    table.meta["use"] = use
-    return use
-
-
-def _version_of(version: exp.Version) -> int | str:
-    asked = version.args.get("expression")
-    if version.name.upper() != "VERSION" or str(version.args.get("kind")).upper() != "AS OF":
-        raise InvalidInputError("Write VERSION AS OF with a number or a tag to read an earlier version of a table.")
-    found = None
-    if isinstance(asked, exp.Literal):
-        found = asked.name if asked.is_string else parse_int64(asked.name)
-    if found is None:
-        raise InvalidInputError("VERSION AS OF takes a whole number, or a tag in quotes.")
-    return found
+    """Yield the tables of a query; refuse table functions, except those that return rows from their arguments."""
+    for table in find_tables(query):
+        if not isinstance(table.this, exp.Func):
+            yield table
+        elif not function_names(table.this) & {*GENERATORS, "range"}:
+            raise InvalidInputError(f"The table function {called(table.this)}() is not supported in views.")
 
 
 def _check(sql: str, names: set[str]) -> None:
     """Check that a rewritten statement reads exactly the tables with these names."""
-    read = {table.sql(_SPARK).split(" ")[0] for table in _real_tables(_parse(sql, _SPARK))}
+    read = {table.sql(SPARK).split(" ")[0] for table in _real_tables(_parse(sql, SPARK))}
     if read != names:
         raise InvalidInputError("Cannot resolve the tables in this query; give each table an alias, and try again.")
 
@@ -228,7 +189,7 @@ def _columns_of_star(item: exp.Expr, names: Sequence[str], table: str) -> list[s
     if star.args.get("replace") or star.args.get("rename"):
         raise InvalidInputError("'*' with REPLACE or RENAME is not supported in a view; name the columns.")
     if isinstance(item, exp.Column) and item.table.lower() != table.lower():
-        raise InvalidInputError(f"{item.sql(_SPARK)!r} is not supported in a view; name the fields.")
+        raise InvalidInputError(f"{item.sql(SPARK)!r} is not supported in a view; name the fields.")
     left_out = {column.name.lower() for column in star.args.get("except_") or ()}
     return [name for name in names if name.lower() not in left_out]
 
@@ -239,18 +200,18 @@ def _analyse(
     """Return the columns that a query reads, by table, and those that it returns."""
     unnamed = next((item for item in query.selects if not _has_name(item)), None)
     if unnamed is not None:
-        raise InvalidInputError(f"The column {unnamed.sql(_SPARK)!r} has no name; write 'AS' and a name after it.")
+        raise InvalidInputError(f"The column {unnamed.sql(SPARK)!r} has no name; write 'AS' and a name after it.")
     known: dict[str, object] = {
         name: {field.name: spark_name(field.type) or "unknown" for field in schema} for name, schema in schemas.items()
     }
-    schema = MappingSchema(known, dialect=_SPARK, normalize=True)
+    schema = MappingSchema(known, dialect=SPARK, normalize=True)
     try:
-        qualified = qualify(query.copy(), schema=schema, dialect=_SPARK)
-        typed = annotate_types(qualified, schema=schema, dialect=_SPARK)
+        qualified = qualify(query.copy(), schema=schema, dialect=SPARK)
+        typed = annotate_types(qualified, schema=schema, dialect=SPARK)
     except OptimizeError as error:
         raise _unresolved(error, schemas) from None
     except SqlglotError as error:
-        raise InvalidInputError(f"The SQL cannot be read: {_plain(error)}") from None
+        raise unreadable(error) from None
     if any(_is_star(item) or item.alias_or_name == "*" for item in typed.selects):
         raise InvalidInputError("'*' of a struct is not supported in a view; name the fields.")
     read = _columns_read(typed, schemas)
