@@ -6,8 +6,9 @@ Operations that only the server's endpoints call, such as uploads and blobs, are
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import lance_namespace as ln
 
@@ -30,9 +31,6 @@ from pennon.namespace.jobs import JobOperations
 from pennon.namespace.lineage import LineageOperations
 from pennon.namespace.listings import ListingOperations
 from pennon.namespace.models import columns as column_models
-from pennon.namespace.models import inspection as inspection_models
-from pennon.namespace.models import jobs as job_models
-from pennon.namespace.models import lineage as lineage_models
 from pennon.namespace.models import views as view_models
 from pennon.namespace.namespaces import NamespaceOperations
 from pennon.namespace.new_tables import NewTables
@@ -55,6 +53,24 @@ logger = logging.getLogger("pennon.namespace")
 
 _HOUR_MILLIS = 60 * 60 * 1000
 _DAY_MILLIS = 24 * _HOUR_MILLIS
+
+
+Params = ParamSpec("Params")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+def _delegate(
+    noun: str, method: Callable[Concatenate[Any, Params], Result_co]
+) -> Callable[Concatenate[Any, Params], Result_co]:
+    """Return a method of the namespace that calls a method of the operations of a noun."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, /, *args: Params.args, **kwargs: Params.kwargs) -> Result_co:
+        result: Result_co = getattr(getattr(self, noun), name)(*args, **kwargs)
+        return result
+
+    return call
 
 
 class PennonNamespace(ln.LanceNamespace):
@@ -127,160 +143,76 @@ class PennonNamespace(ln.LanceNamespace):
 
     # Namespaces.
 
-    def create_namespace(self, request: ln.CreateNamespaceRequest) -> ln.CreateNamespaceResponse:
-        return self.namespaces.create_namespace(request)
-
-    def list_namespaces(self, request: ln.ListNamespacesRequest) -> ln.ListNamespacesResponse:
-        return self.namespaces.list_namespaces(request)
-
-    def describe_namespace(self, request: ln.DescribeNamespaceRequest) -> ln.DescribeNamespaceResponse:
-        return self.namespaces.describe_namespace(request)
-
-    def namespace_exists(self, request: ln.NamespaceExistsRequest) -> ln.NamespaceExistsResponse:
-        return self.namespaces.namespace_exists(request)
-
-    def drop_namespace(self, request: ln.DropNamespaceRequest) -> ln.DropNamespaceResponse:
-        return self.namespaces.drop_namespace(request)
+    create_namespace = _delegate("namespaces", NamespaceOperations.create_namespace)
+    list_namespaces = _delegate("namespaces", NamespaceOperations.list_namespaces)
+    describe_namespace = _delegate("namespaces", NamespaceOperations.describe_namespace)
+    namespace_exists = _delegate("namespaces", NamespaceOperations.namespace_exists)
+    drop_namespace = _delegate("namespaces", NamespaceOperations.drop_namespace)
 
     # Tables.
 
-    def list_tables(self, request: ln.ListTablesRequest) -> ln.ListTablesResponse:
-        return self.listings.list_tables(request)
+    list_tables = _delegate("listings", ListingOperations.list_tables)
 
     def list_all_tables(
         self, request: ln.ListTablesRequest, delimiter: str = DEFAULT_DELIMITER
     ) -> ln.ListTablesResponse:
         return self.listings.list_all_tables(request, delimiter)
 
-    def describe_table(self, request: ln.DescribeTableRequest) -> ln.DescribeTableResponse:
-        return self.descriptions.describe_table(request)
-
-    def table_exists(self, request: ln.TableExistsRequest) -> ln.TableExistsResponse:
-        return self.descriptions.table_exists(request)
-
-    def declare_table(self, request: ln.DeclareTableRequest) -> ln.DeclareTableResponse:
-        return self.tables.declare_table(request)
+    describe_table = _delegate("descriptions", DescriptionOperations.describe_table)
+    table_exists = _delegate("descriptions", DescriptionOperations.table_exists)
+    declare_table = _delegate("tables", TableOperations.declare_table)
 
     def create_empty_table(  # type: ignore[override]  # its route has the fields of DeclareTable
         self, request: ln.DeclareTableRequest
     ) -> ln.DeclareTableResponse:
         return self.tables.create_empty_table(request)
 
-    def register_table(self, request: ln.RegisterTableRequest) -> ln.RegisterTableResponse:
-        return self.tables.register_table(request)
-
-    def rename_table(self, request: ln.RenameTableRequest) -> ln.RenameTableResponse:
-        return self.tables.rename_table(request)
-
-    def drop_table(self, request: ln.DropTableRequest) -> ln.DropTableResponse:
-        return self.tables.drop_table(request)
-
-    def deregister_table(self, request: ln.DeregisterTableRequest) -> ln.DeregisterTableResponse:
-        return self.tables.deregister_table(request)
+    register_table = _delegate("tables", TableOperations.register_table)
+    rename_table = _delegate("tables", TableOperations.rename_table)
+    drop_table = _delegate("tables", TableOperations.drop_table)
+    deregister_table = _delegate("tables", TableOperations.deregister_table)
 
     # Versions and transactions.
 
-    def create_table_version(self, request: ln.CreateTableVersionRequest) -> ln.CreateTableVersionResponse:
-        return self.versions.create_table_version(request)
-
-    def batch_create_table_versions(
-        self, request: ln.BatchCreateTableVersionsRequest
-    ) -> ln.BatchCreateTableVersionsResponse:
-        return self.versions.batch_create_table_versions(request)
-
-    def list_table_versions(self, request: ln.ListTableVersionsRequest) -> ln.ListTableVersionsResponse:
-        return self.versions.list_table_versions(request)
-
-    def describe_table_version(self, request: ln.DescribeTableVersionRequest) -> ln.DescribeTableVersionResponse:
-        return self.versions.describe_table_version(request)
-
-    def batch_delete_table_versions(
-        self, request: ln.BatchDeleteTableVersionsRequest
-    ) -> ln.BatchDeleteTableVersionsResponse:
-        return self.versions.batch_delete_table_versions(request)
-
-    def restore_table(self, request: ln.RestoreTableRequest) -> ln.RestoreTableResponse:
-        return self.versions.restore_table(request)
-
-    def batch_commit_tables(self, request: ln.BatchCommitTablesRequest) -> ln.BatchCommitTablesResponse:
-        return self.batches.batch_commit_tables(request)
-
-    def describe_transaction(self, request: ln.DescribeTransactionRequest) -> ln.DescribeTransactionResponse:
-        return self.transactions.describe_transaction(request)
-
-    def alter_transaction(self, request: ln.AlterTransactionRequest) -> ln.AlterTransactionResponse:
-        return self.transactions.alter_transaction(request)
+    create_table_version = _delegate("versions", VersionOperations.create_table_version)
+    batch_create_table_versions = _delegate("versions", VersionOperations.batch_create_table_versions)
+    list_table_versions = _delegate("versions", VersionOperations.list_table_versions)
+    describe_table_version = _delegate("versions", VersionOperations.describe_table_version)
+    batch_delete_table_versions = _delegate("versions", VersionOperations.batch_delete_table_versions)
+    restore_table = _delegate("versions", VersionOperations.restore_table)
+    batch_commit_tables = _delegate("batches", BatchOperations.batch_commit_tables)
+    describe_transaction = _delegate("transactions", TransactionOperations.describe_transaction)
+    alter_transaction = _delegate("transactions", TransactionOperations.alter_transaction)
 
     # Rows.
 
-    def create_table(self, request: ln.CreateTableRequest, request_data: bytes) -> ln.CreateTableResponse:
-        return self.rows.create_table(request, request_data)
-
-    def insert_into_table(self, request: ln.InsertIntoTableRequest, request_data: bytes) -> ln.InsertIntoTableResponse:
-        return self.rows.insert_into_table(request, request_data)
-
-    def merge_insert_into_table(
-        self, request: ln.MergeInsertIntoTableRequest, request_data: bytes
-    ) -> ln.MergeInsertIntoTableResponse:
-        return self.rows.merge_insert_into_table(request, request_data)
-
-    def update_table(self, request: ln.UpdateTableRequest) -> ln.UpdateTableResponse:
-        return self.rows.update_table(request)
-
-    def delete_from_table(self, request: ln.DeleteFromTableRequest) -> ln.DeleteFromTableResponse:
-        return self.rows.delete_from_table(request)
-
-    def query_table(self, request: ln.QueryTableRequest) -> ln.QueryTableResponse:
-        return self.queries.query_table(request)
-
-    def count_table_rows(self, request: ln.CountTableRowsRequest) -> ln.CountTableRowsResponse:
-        return self.queries.count_table_rows(request)
-
-    def explain_table_query_plan(self, request: ln.ExplainTableQueryPlanRequest) -> str:
-        return self.queries.explain_table_query_plan(request)
-
-    def analyze_table_query_plan(self, request: ln.AnalyzeTableQueryPlanRequest) -> str:
-        return self.queries.analyze_table_query_plan(request)
+    create_table = _delegate("rows", RowOperations.create_table)
+    insert_into_table = _delegate("rows", RowOperations.insert_into_table)
+    merge_insert_into_table = _delegate("rows", RowOperations.merge_insert_into_table)
+    update_table = _delegate("rows", RowOperations.update_table)
+    delete_from_table = _delegate("rows", RowOperations.delete_from_table)
+    query_table = _delegate("queries", QueryOperations.query_table)
+    count_table_rows = _delegate("queries", QueryOperations.count_table_rows)
+    explain_table_query_plan = _delegate("queries", QueryOperations.explain_table_query_plan)
+    analyze_table_query_plan = _delegate("queries", QueryOperations.analyze_table_query_plan)
 
     # Columns.
 
-    def alter_table_add_columns(self, request: ln.AlterTableAddColumnsRequest) -> ln.AlterTableAddColumnsResponse:
-        return self.columns.alter_table_add_columns(request)
-
-    def alter_table_alter_columns(self, request: ln.AlterTableAlterColumnsRequest) -> ln.AlterTableAlterColumnsResponse:
-        return self.columns.alter_table_alter_columns(request)
-
-    def alter_table_drop_columns(self, request: ln.AlterTableDropColumnsRequest) -> ln.AlterTableDropColumnsResponse:
-        return self.columns.alter_table_drop_columns(request)
-
-    def update_field_metadata(self, request: ln.UpdateFieldMetadataRequest) -> ln.UpdateFieldMetadataResponse:
-        return self.columns.update_field_metadata(request)
-
-    def update_table_schema_metadata(
-        self, request: ln.UpdateTableSchemaMetadataRequest
-    ) -> ln.UpdateTableSchemaMetadataResponse:
-        return self.columns.update_table_schema_metadata(request)
+    alter_table_add_columns = _delegate("columns", ColumnOperations.alter_table_add_columns)
+    alter_table_alter_columns = _delegate("columns", ColumnOperations.alter_table_alter_columns)
+    alter_table_drop_columns = _delegate("columns", ColumnOperations.alter_table_drop_columns)
+    update_field_metadata = _delegate("columns", ColumnOperations.update_field_metadata)
+    update_table_schema_metadata = _delegate("columns", ColumnOperations.update_table_schema_metadata)
 
     def alter_table_backfill_columns(  # type: ignore[override]  # a dry run returns a plan
         self, request: ln.AlterTableBackfillColumnsRequest
     ) -> ln.AlterTableBackfillColumnsResponse | column_models.BackfillPlan:
         return self.feature_columns.alter_table_backfill_columns(request)
 
-    def describe_column_state(self, request: column_models.ColumnStateRequest) -> column_models.ColumnStateResponse:
-        return self.feature_columns.describe_column_state(request)
-
-    def list_column_errors(self, request: column_models.ColumnErrorsRequest) -> column_models.ColumnErrorsResponse:
-        return self.feature_columns.list_column_errors(request)
-
-    def describe_column_function(
-        self, request: inspection_models.DescribeColumnFunctionRequest
-    ) -> inspection_models.DescribeColumnFunctionResponse:
-        return self.functions.describe_column_function(request)
-
-    def describe_view_functions(
-        self, request: inspection_models.DescribeViewFunctionsRequest
-    ) -> inspection_models.DescribeViewFunctionsResponse:
-        return self.functions.describe_view_functions(request)
+    describe_column_state = _delegate("feature_columns", FeatureColumnOperations.describe_column_state)
+    list_column_errors = _delegate("feature_columns", FeatureColumnOperations.list_column_errors)
+    describe_column_function = _delegate("functions", FunctionOperations.describe_column_function)
+    describe_view_functions = _delegate("functions", FunctionOperations.describe_view_functions)
 
     # Indices.
 
@@ -289,63 +221,28 @@ class PennonNamespace(ln.LanceNamespace):
     ) -> ln.CreateTableIndexResponse:
         return self.indices.create_table_index(request, replace=replace, more=more)
 
-    def create_table_scalar_index(self, request: ln.CreateTableIndexRequest) -> ln.CreateTableScalarIndexResponse:
-        return self.indices.create_table_scalar_index(request)
-
-    def list_table_indices(self, request: ln.ListTableIndicesRequest) -> ln.ListTableIndicesResponse:
-        return self.indices.list_table_indices(request)
-
-    def describe_table_index_stats(
-        self, request: ln.DescribeTableIndexStatsRequest
-    ) -> ln.DescribeTableIndexStatsResponse:
-        return self.indices.describe_table_index_stats(request)
-
-    def drop_table_index(self, request: ln.DropTableIndexRequest) -> ln.DropTableIndexResponse:
-        return self.indices.drop_table_index(request)
+    create_table_scalar_index = _delegate("indices", IndexOperations.create_table_scalar_index)
+    list_table_indices = _delegate("indices", IndexOperations.list_table_indices)
+    describe_table_index_stats = _delegate("indices", IndexOperations.describe_table_index_stats)
+    drop_table_index = _delegate("indices", IndexOperations.drop_table_index)
 
     # Tags and branches.
 
-    def list_table_tags(self, request: ln.ListTableTagsRequest) -> ln.ListTableTagsResponse:
-        return self.tags.list_table_tags(request)
-
-    def get_table_tag_version(self, request: ln.GetTableTagVersionRequest) -> ln.GetTableTagVersionResponse:
-        return self.tags.get_table_tag_version(request)
-
-    def create_table_tag(self, request: ln.CreateTableTagRequest) -> ln.CreateTableTagResponse:
-        return self.tags.create_table_tag(request)
-
-    def update_table_tag(self, request: ln.UpdateTableTagRequest) -> ln.UpdateTableTagResponse:
-        return self.tags.update_table_tag(request)
-
-    def delete_table_tag(self, request: ln.DeleteTableTagRequest) -> ln.DeleteTableTagResponse:
-        return self.tags.delete_table_tag(request)
-
-    def list_table_branches(self, request: ln.ListTableBranchesRequest) -> ln.ListTableBranchesResponse:
-        return self.branches.list_table_branches(request)
-
-    def create_table_branch(self, request: ln.CreateTableBranchRequest) -> ln.CreateTableBranchResponse:
-        return self.branches.create_table_branch(request)
-
-    def delete_table_branch(self, request: ln.DeleteTableBranchRequest) -> ln.DeleteTableBranchResponse:
-        return self.branches.delete_table_branch(request)
+    list_table_tags = _delegate("tags", TagOperations.list_table_tags)
+    get_table_tag_version = _delegate("tags", TagOperations.get_table_tag_version)
+    create_table_tag = _delegate("tags", TagOperations.create_table_tag)
+    update_table_tag = _delegate("tags", TagOperations.update_table_tag)
+    delete_table_tag = _delegate("tags", TagOperations.delete_table_tag)
+    list_table_branches = _delegate("branches", BranchOperations.list_table_branches)
+    create_table_branch = _delegate("branches", BranchOperations.create_table_branch)
+    delete_table_branch = _delegate("branches", BranchOperations.delete_table_branch)
 
     # Inspection.
 
-    def describe_caller(self, request: inspection_models.CallerRequest) -> inspection_models.DescribeCallerResponse:
-        return self.inspection.describe_caller(request)
-
-    def diff_table_versions(
-        self, request: inspection_models.DiffTableVersionsRequest
-    ) -> inspection_models.DiffTableVersionsResponse:
-        return self.inspection.diff_table_versions(request)
-
-    def get_table_stats(self, request: ln.GetTableStatsRequest) -> ln.GetTableStatsResponse:
-        return self.inspection.get_table_stats(request)
-
-    def list_table_fragments(
-        self, request: inspection_models.ListTableFragmentsRequest
-    ) -> inspection_models.ListTableFragmentsResponse:
-        return self.inspection.list_table_fragments(request)
+    describe_caller = _delegate("inspection", InspectionOperations.describe_caller)
+    diff_table_versions = _delegate("inspection", InspectionOperations.diff_table_versions)
+    get_table_stats = _delegate("inspection", InspectionOperations.get_table_stats)
+    list_table_fragments = _delegate("inspection", InspectionOperations.list_table_fragments)
 
     # Materialized views.
 
@@ -356,44 +253,23 @@ class PennonNamespace(ln.LanceNamespace):
     ) -> ln.CreateMaterializedViewResponse:
         return self.view_creation.create_materialized_view(request, database)
 
-    def describe_materialized_view(self, request: view_models.DescribeViewRequest) -> view_models.DescribeViewResponse:
-        return self.views.describe_materialized_view(request)
-
-    def list_materialized_views(self, request: view_models.ListViewsRequest) -> view_models.ListViewsResponse:
-        return self.views.list_materialized_views(request)
-
-    def alter_materialized_view(self, request: view_models.AlterViewRequest) -> view_models.AlterViewResponse:
-        return self.views.alter_materialized_view(request)
-
-    def drop_materialized_view(self, request: view_models.DropViewRequest) -> view_models.DropViewResponse:
-        return self.views.drop_materialized_view(request)
+    describe_materialized_view = _delegate("views", ViewOperations.describe_materialized_view)
+    list_materialized_views = _delegate("views", ViewOperations.list_materialized_views)
+    alter_materialized_view = _delegate("views", ViewOperations.alter_materialized_view)
+    drop_materialized_view = _delegate("views", ViewOperations.drop_materialized_view)
 
     def refresh_materialized_view(  # type: ignore[override]  # a dry run returns a plan
         self, request: ln.RefreshMaterializedViewRequest
     ) -> ln.RefreshMaterializedViewResponse | view_models.RefreshPlan:
         return self.views.refresh_materialized_view(request)
 
-    def describe_lineage(
-        self, request: lineage_models.DescribeLineageRequest
-    ) -> lineage_models.DescribeLineageResponse:
-        return self.lineage.describe_lineage(request)
+    describe_lineage = _delegate("lineage", LineageOperations.describe_lineage)
 
     # Jobs.
 
-    def list_jobs(self, request: job_models.ListJobsRequest) -> job_models.ListJobsResponse:
-        return self.jobs.list_jobs(request)
-
-    def describe_job(self, request: job_models.JobRequest) -> job_models.DescribeJobResponse:
-        return self.jobs.describe_job(request)
-
-    def cancel_job(self, request: job_models.JobRequest) -> job_models.CancelJobResponse:
-        return self.jobs.cancel_job(request)
-
-    def pause_job(self, request: job_models.JobRequest) -> job_models.PauseJobResponse:
-        return self.jobs.pause_job(request)
-
-    def resume_job(self, request: job_models.JobRequest) -> job_models.ResumeJobResponse:
-        return self.jobs.resume_job(request)
-
-    def retry_job(self, request: job_models.RetryJobRequest) -> job_models.RetryJobResponse:
-        return self.jobs.retry_job(request)
+    list_jobs = _delegate("jobs", JobOperations.list_jobs)
+    describe_job = _delegate("jobs", JobOperations.describe_job)
+    cancel_job = _delegate("jobs", JobOperations.cancel_job)
+    pause_job = _delegate("jobs", JobOperations.pause_job)
+    resume_job = _delegate("jobs", JobOperations.resume_job)
+    retry_job = _delegate("jobs", JobOperations.retry_job)
