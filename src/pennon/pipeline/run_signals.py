@@ -146,7 +146,7 @@ def run_task(
         work: Returns the task's result.
         abort: Removes what the work has written; called when it raises.
     """
-    from pennon.pipeline.computation import find_failure
+    from pennon.pipeline.function_execution import find_failure
 
     try:
         return {"result": work(), "failure": None}

@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError
 from pennon.core.sql_names import quote_name
 from pennon.spark.java_objects import JavaObject, items
 from pennon.spark.scan_requirements import has_local_plans
-from pennon.views.sql.functions import ALLOWED, FORBIDDEN
+from pennon.views.sql.spark_functions import ALLOWED, FORBIDDEN
 from pennon.views.sql.spark_lexer import NormalizedSql
 
 if TYPE_CHECKING:

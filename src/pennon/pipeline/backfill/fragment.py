@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.backfill.checkpoints import Checkpoints, Receipt
     from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
     from pennon.pipeline.column_work import TargetColumn
-    from pennon.pipeline.computation import Compute
+    from pennon.pipeline.function_execution import Compute
 
 #: A gap of at most this many bytes and rows between rows to compute is read along: two scans would cost more. Not
 #: measured.
@@ -183,7 +183,7 @@ class FragmentBackfill:
 
     def _compute(self, at: int, piece: pa.RecordBatch, results: Results) -> None:
         """Compute the missing ones among some rows."""
-        from pennon.pipeline.computation import call_in_threads
+        from pennon.pipeline.function_execution import call_in_threads
 
         missing = results.missing[at : at + piece.num_rows]
         wanted = np.arange(piece.num_rows) if missing.all() else np.flatnonzero(missing)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.backfill.checkpoints import CheckpointFile, ErrorRecord
     from pennon.pipeline.backfill.fragment import FragmentBackfill
     from pennon.pipeline.column_work import TargetColumn
-    from pennon.pipeline.computation import Errors
+    from pennon.pipeline.function_execution import Errors
 
 #: A receipt lists this many errors of a fragment at most; all of them are counted.
 _MOST_ERRORS = 1000

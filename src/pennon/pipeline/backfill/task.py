@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance.fragment import LanceFragment
 
     from pennon.pipeline.backfill.checkpoints import Checkpoints, Receipt
-    from pennon.pipeline.computation import Errors
+    from pennon.pipeline.function_execution import Errors
     from pennon.pipeline.task_records import TaskAnswer
     from pennon.storage.file_io import FileIO
 
@@ -59,7 +59,7 @@ class BackfillTask:
 
     def dry_run(self) -> None:
         """Load the function, and call it for the first rows."""
-        from pennon.pipeline.computation import open_compute
+        from pennon.pipeline.function_execution import open_compute
 
         dataset = self.source.open()
         with open_compute(self.work, dataset.schema) as compute:
@@ -67,7 +67,7 @@ class BackfillTask:
 
     def _fill(self, units: tuple[WorkUnit, ...], checkpoints: Checkpoints, signals: RunSignals) -> None:
         """Fill fragments, except for those that have a receipt already."""
-        from pennon.pipeline.computation import open_compute
+        from pennon.pipeline.function_execution import open_compute
 
         reset_peak_memory()
         dataset = self.source.open()

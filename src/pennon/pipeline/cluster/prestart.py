@@ -42,7 +42,7 @@ def warm_up(session: Session, is_needed: Callable[[], bool]) -> None:
 
 def _load(number: int) -> dict[str, object]:  # noqa: ARG001 (all tasks do the same)
     """Import what the tasks of jobs import."""
-    import pennon.pipeline.computation
+    import pennon.pipeline.function_execution
     import pennon.pipeline.refresh.fragments  # noqa: F401
 
     return {}

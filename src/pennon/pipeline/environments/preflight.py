@@ -64,7 +64,7 @@ class _PreflightTask:
         """Test functions, and return the version of Python."""
         import platform
 
-        from pennon.pipeline.computation import find_failure
+        from pennon.pipeline.function_execution import find_failure
 
         try:
             self.task.dry_run()

@@ -100,7 +100,7 @@ class PartitionTask:
         """Load the function; a call for a few rows of a partition would prove little."""
         from pennon.functions.envelope import read_envelope
         from pennon.functions.loader import load
-        from pennon.pipeline.computation import has_crashed_before
+        from pennon.pipeline.function_execution import has_crashed_before
 
         if not has_crashed_before():  # otherwise the sandbox loads it
             load(read_envelope(self.function))
@@ -141,7 +141,7 @@ class _Worker:
         from pennon.functions.loader import load
         from pennon.functions.sandbox.udtf_calls import SandboxedTableFunction
         from pennon.functions.udtf_calls import TableFunction
-        from pennon.pipeline.computation import has_crashed_before
+        from pennon.pipeline.function_execution import has_crashed_before
 
         content, outputs = self._task.function, self._writer.schema
         if has_crashed_before():

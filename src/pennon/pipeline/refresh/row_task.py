@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pennon.functions.chunker_calls import Expanded
-    from pennon.pipeline.computation import AnyExpander, Compute, Errors
+    from pennon.pipeline.function_execution import AnyExpander, Compute, Errors
     from pennon.pipeline.refresh.fragments import FragmentWriter
     from pennon.pipeline.refresh.task_result import RefreshTaskResult, SourceError
     from pennon.pipeline.task_records import TaskAnswer
@@ -243,7 +243,7 @@ class _Worker:
 
     @contextmanager
     def _open_derive(self) -> Iterator[Derive]:
-        from pennon.pipeline.computation import open_compute
+        from pennon.pipeline.function_execution import open_compute
 
         projection = self._task.projection
         if projection.chunker is not None:
@@ -262,7 +262,7 @@ class _Worker:
         import pyarrow as pa
 
         from pennon.functions.results import concat_batches
-        from pennon.pipeline.computation import call_in_threads
+        from pennon.pipeline.function_execution import call_in_threads
 
         projection = self._task.projection
         names = [name for name, _ in projection.columns]
@@ -285,7 +285,7 @@ class _Worker:
         """Yield what makes children of rows, each with its parent's columns and its index among its siblings."""
         import pyarrow as pa
 
-        from pennon.pipeline.computation import open_expanders
+        from pennon.pipeline.function_execution import open_expanders
 
         inputs = [f"{_INPUT}{at}" for at in range(len(chunker.inputs))]
         schema = pa.schema([self._writer.schema.field(name) for name in chunker.outputs])

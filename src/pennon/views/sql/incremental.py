@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from pennon.views.sql.functions import AGGREGATES, GENERATORS, VOLATILE
+from pennon.views.sql.spark_functions import AGGREGATES, GENERATORS, VOLATILE
 
 #: Arguments of a SELECT in sqlglot that involve several rows, and their names in SQL.
 _CLAUSES = {

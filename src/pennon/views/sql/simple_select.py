@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from pennon.core.sql_names import quote_name
 from pennon.views.model.definition import Column
 from pennon.views.model.query import StructuredQuery, TableUse
-from pennon.views.sql.functions import AGGREGATES, GENERATORS, POSITION_COLUMNS, VOLATILE
+from pennon.views.sql.spark_functions import AGGREGATES, GENERATORS, POSITION_COLUMNS, VOLATILE
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}

@@ -18,8 +18,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from pennon.core.errors import suggest
 from pennon.views.model.query import TableUse
-from pennon.views.sql.functions import FORBIDDEN, GENERATORS
 from pennon.views.sql.incremental import called, find_multi_row_clause, find_volatile, function_names
+from pennon.views.sql.spark_functions import FORBIDDEN, GENERATORS
 from pennon.views.sql.spark_lexer import NormalizedSql, normalize_sql
 from pennon.views.sql.spark_types import arrow_type, spark_name
 from pennon.views.sql.statement import SPARK, Edit, Statement, find_tables, parse, table_use, unreadable

@@ -15,7 +15,7 @@ from pennon.catalog import views
 from pennon.pipeline.cluster.session import Sessions
 from pennon.spark.plan_check import check_statement, restrict
 from pennon.views.compilation import columns_by_table
-from pennon.views.sql.functions import ALLOWED, FORBIDDEN
+from pennon.views.sql.spark_functions import ALLOWED, FORBIDDEN
 from pennon.views.sql.spark_lexer import normalize_sql
 from tests.integration.views.refresh.refresh_harness import RefreshHarness
 from tests.support.view_sql import CONTINUED_COMMENT, INNER_HINT, QUERIES, REFUSED, SOURCES, register_sources

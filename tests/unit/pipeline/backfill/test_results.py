@@ -19,7 +19,7 @@ from pennon.pipeline.column_work import TargetColumn
 from pennon.storage.local import LocalFileIO
 
 if TYPE_CHECKING:
-    from pennon.pipeline.computation import Errors
+    from pennon.pipeline.function_execution import Errors
 
 ROWS = 40
 SIGNATURE = "f" * 40
