@@ -14,6 +14,15 @@ class JobKind(StrEnum):
 
     BACKFILL = "backfill"
     REFRESH = "refresh"
+    COMPACT = "compact"
+    OPTIMIZE_INDICES = "optimize_indices"
+    CLEANUP = "cleanup"
+    #: A cycle of the three above, in the right order.
+    MAINTAIN = "maintain"
+
+
+#: Jobs that keep a table fast; they give way to all others.
+MAINTENANCE = frozenset({JobKind.COMPACT, JobKind.OPTIMIZE_INDICES, JobKind.CLEANUP, JobKind.MAINTAIN})
 
 
 class JobState(StrEnum):
@@ -102,6 +111,15 @@ class RefreshSpec(JobSpec, total=False):
     max_rows_per_fragment: int
 
 
+class MaintenanceSpec(JobSpec, total=False):
+    """The parameters of a maintenance job."""
+
+    #: Why the job was submitted, in words of `pennon.maintenance.health`.
+    reasons: list[str]
+    #: Fields of the policy that differ for this job alone.
+    policy: dict[str, bool | int | float | str]
+
+
 class BackfillResult(TypedDict):
     """What a backfill has done."""
 
@@ -133,7 +151,28 @@ class RefreshResult(TypedDict):
     version: int
 
 
-JobResult: TypeAlias = BackfillResult | RefreshResult
+class MaintenanceResult(TypedDict):
+    """What a maintenance job has done."""
+
+    #: The version of the table when the job ended.
+    version: int
+    fragments_removed: int
+    fragments_added: int
+    rows_rewritten: int
+    bytes_rewritten: int
+    #: Groups of fragments that another commit changed first, so that nothing of them was committed.
+    groups_lost: int
+    rows_indexed: int
+    segments_merged: int
+    indices_retrained: int
+    versions_removed: int
+    files_removed: int
+    bytes_removed: int
+    #: Steps that failed, with their errors; the other steps were run.
+    failures: dict[str, str]
+
+
+JobResult: TypeAlias = BackfillResult | RefreshResult | MaintenanceResult
 
 
 class Failure(TypedDict):
