@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, LiteralString, cast
 
+from pennon.catalog.claim_rules import IS_MAINTENANCE, MAY_START, oldest_heartbeat
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
 from pennon.core.job_model import LEASED, Counters, JobKind, JobState, StopRequest
 
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Row
-    from pennon.core.job_model import BackfillSpec, Failure, JobResult, JobSpec, RefreshSpec
+    from pennon.core.job_model import BackfillSpec, Failure, JobResult, JobSpec, MaintenanceSpec, RefreshSpec
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Job:
     def refresh_spec(self) -> RefreshSpec:
         """The spec of a refresh."""
         return cast("RefreshSpec", self.spec)
+
+    @property
+    def maintenance_spec(self) -> MaintenanceSpec:
+        """The spec of a maintenance job."""
+        return cast("MaintenanceSpec", self.spec)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -174,14 +180,25 @@ def page(
     return [_job(row) for row in rows]
 
 
-def claimable(connection: Connection, now: int, limit: int) -> list[Job]:
-    """Return the pending jobs whose target is free and the jobs whose lease has expired, in the order to run them."""
+def claimable(
+    connection: Connection, now: int, limit: int, *, users: bool = True, maintenance: bool = True
+) -> list[Job]:
+    """Return the pending jobs that may start and the jobs whose lease has expired, in the order to run them.
+
+    Jobs are those of users, maintenance, or both. Maintenance waits for the jobs of users and for index builds, and
+    the namespace whose maintenance ran least recently comes first.
+    """
     rows = connection.all(
-        # The first condition is implied by the second; it selects the partial index on active jobs.
-        _SELECT + "WHERE j.state IN ('pending', 'running', 'committing', 'paused') "
-        "AND ((j.state = 'pending' AND " + _TARGET_IS_FREE + ") "
+        # The first condition is implied by the others; it selects the partial index on active jobs.
+        _SELECT + "LEFT JOIN maintenance_turns n ON n.namespace = " + _NAMESPACE + " AND " + IS_MAINTENANCE + " "
+        "WHERE j.state IN ('pending', 'running', 'committing', 'paused') "
+        "AND CASE WHEN " + IS_MAINTENANCE + " THEN ? ELSE ? END = 1 "
+        "AND ((j.state = 'pending' AND " + _TARGET_IS_FREE + " AND " + MAY_START + ") "
         "OR (j.state IN ('running', 'committing') AND j.lease_until < ?)) "
-        "ORDER BY j.priority DESC, j.created_at, j.id LIMIT ?",
+        "ORDER BY j.priority DESC, COALESCE(n.claimed_at, 0), j.created_at, j.id LIMIT ?",
+        int(maintenance),
+        int(users),
+        oldest_heartbeat(now),
         now,
         limit,
     )

@@ -84,6 +84,13 @@ PANELS: dict[str, tuple[str, ...]] = {
             "auto_refresh_every_seconds",
         ),
     ),
+    "Maintenance": (
+        *("maintenance_enabled", "maintenance_slots", "maintenance_spark_bytes", "maintenance_quiet_hours"),
+        *("maintenance_target_fragment_bytes", "maintenance_target_fragment_rows", "maintenance_max_small_fragments"),
+        *("maintenance_max_deleted_share", "maintenance_max_unindexed_rows", "maintenance_max_unindexed_seconds"),
+        *("maintenance_max_index_segments", "maintenance_min_version_seconds", "maintenance_max_version_seconds"),
+        *("maintenance_max_versions", "maintenance_min_file_seconds", "maintenance_max_bytes_per_second"),
+    ),
     "Spark": (
         "spark_master",
         "spark_conf",

@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings.exceptions import SettingsError as SourceError
 
 from pennon.core.errors import suggest
+from pennon.core.maintenance_settings import MaintenanceSettings
 
 logger = logging.getLogger("pennon.settings")
 
@@ -79,7 +80,7 @@ class ClusterSettings(BaseModel):
         return self
 
 
-class Settings(BaseSettings):
+class Settings(MaintenanceSettings):
     """The settings of a Pennon process."""
 
     model_config = SettingsConfigDict(

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
-from pennon.catalog import job_events, jobs, tables, versions
+from pennon.catalog import claim_rules, job_events, jobs, tables, versions
 from pennon.catalog.jobs import Job
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier, new_id
-from pennon.core.job_model import LEASED, TERMINAL, Failure, JobKind, JobState, StopRequest
+from pennon.core.job_model import LEASED, MAINTENANCE, TERMINAL, Failure, JobKind, JobState, StopRequest
 from pennon.jobs.errors import LeaseLostError, StopRequestedError, missing_job
 
 if TYPE_CHECKING:
@@ -166,19 +167,25 @@ class Queue:
 
     # --- For workers ---
 
-    def has_work(self) -> bool:
+    def has_work(self, *, users: bool = True, maintenance: bool = True) -> bool:
         """Return whether a claim may find a job. This only reads."""
-        return bool(self._database.read(lambda connection: jobs.claimable(connection, self._now(), 1)))
+        found = self._database.read(
+            lambda connection: jobs.claimable(connection, self._now(), 1, users=users, maintenance=maintenance)
+        )
+        return bool(found)
 
-    def claim(self, worker: str, lease_seconds: float) -> Job | None:
-        """Give a worker the next job: by priority, then by age, and only one job per target at a time.
+    def claim(self, worker: str, lease_seconds: float, *, users: bool = True, maintenance: bool = True) -> Job | None:
+        """Give a worker the next job of a user, of maintenance, or of both.
 
-        A job whose lease has expired is taken over, or fails if it was taken over too often.
+        By priority, then by age, and only one job per target at a time. Maintenance does not run beside users' jobs on
+        the same branch, and namespaces take turns. A job whose lease has expired is taken over, or fails if it was
+        taken over too often.
         """
         # Idle workers poll often, and a write transaction would block other writers.
-        if not self.has_work():
+        if not self.has_work(users=users, maintenance=maintenance):
             return None
-        return self._database.write(lambda connection: self._claim(connection, worker, lease_seconds))
+        choose = partial(jobs.claimable, users=users, maintenance=maintenance)
+        return self._database.write(lambda connection: self._claim(connection, worker, lease_seconds, choose))
 
     def heartbeat(self, job: Job, lease_seconds: float, counters: Mapping[str, float]) -> StopRequest | None:
         """Extend the lease on a job, store its counters, and return the pending stop request."""
@@ -219,6 +226,14 @@ class Queue:
         current = self.find(job.id)
         if current is None or not _is_same_lease(current, job):
             raise LeaseLostError(job)
+
+    def should_yield(self, job: Job) -> bool:
+        """Return whether a maintenance job must release its table: a user's job or an index build waits for it."""
+        return self._database.read(lambda connection: claim_rules.is_in_the_way(connection, job.id, self._now()))
+
+    def may_compact(self, job: Job) -> bool:
+        """Return whether a maintenance job may rewrite fragments: a paused job has checkpoints that refer to them."""
+        return self._database.read(lambda connection: not claim_rules.has_paused(connection, job.table_id, job.branch))
 
     def add_event(self, job: Job, kind: str, unit: str = "", data: Mapping[str, object] | None = None) -> None:
         """Add an event to a job."""
@@ -280,13 +295,15 @@ class Queue:
 
         self._database.write(work)
 
-    def _claim(self, connection: Connection, worker: str, lease_seconds: float) -> Job | None:
+    def _claim(
+        self, connection: Connection, worker: str, lease_seconds: float, choose: Callable[..., list[Job]]
+    ) -> Job | None:
         # Concurrent claims could choose jobs with the same target, and one of them would be refused.
         connection.lock("claim")
         now = self._now()
         blocked: set[str] = set()
         while candidates := [
-            job for job in jobs.claimable(connection, now, _CANDIDATES + len(blocked)) if job.id not in blocked
+            job for job in choose(connection, now, _CANDIDATES + len(blocked)) if job.id not in blocked
         ]:
             for candidate in candidates:
                 if candidate.state in LEASED and self._resolve_expired(connection, candidate, now):
@@ -304,6 +321,8 @@ class Queue:
         deadline_at = None if seconds is None else now + int(seconds * 1000)
         if not jobs.claim(connection, job, worker, now, now + int(lease_seconds * 1000), deadline_at):
             return False
+        if job.kind in MAINTENANCE:
+            claim_rules.take_turn(connection, job.home, now)
         is_takeover = job.state in LEASED
         data = {"worker": worker, "attempt": job.attempt + 1, **({"from": job.worker} if is_takeover else {})}
         job_events.append(connection, job.id, "taken_over" if is_takeover else "claimed", now, data=data)

@@ -7,53 +7,43 @@ that of the nearest namespace, then the server's setting.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import Any
 
 from lance_namespace.errors import InvalidInputError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pennon.core.errors import suggest
-
-if TYPE_CHECKING:
-    from pennon.core.settings import Settings
+from pennon.core.quiet_hours import QuietHours
+from pennon.core.settings import Settings
 
 PREFIX = "pennon.maintenance."
+
+
+def _field(name: str) -> Any:
+    """Return the bounds, the default and the description of a field: those of the server's setting."""
+    return copy(Settings.model_fields[f"maintenance_{name}"])
 
 
 class MaintenancePolicy(BaseModel):
     """The effective policy of a table."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    enabled: bool = Field(True, description="Whether maintenance runs automatically.")
-    target_fragment_bytes: int = Field(
-        256 * 1024 * 1024, ge=1024, description="Size of a compacted fragment; one of half that size is left alone."
-    )
-    target_fragment_rows: int = Field(1024 * 1024, ge=1, description="Maximum number of rows in a compacted fragment.")
-    max_small_fragments: int = Field(
-        8, ge=2, description="Number of fragments of about the same small size that are merged."
-    )
-    max_deleted_share: float = Field(
-        0.2, gt=0, le=1, description="Share of deleted rows above which a fragment is rewritten."
-    )
-    max_unindexed_rows: int = Field(1000, ge=1, description="Number of rows outside an index that are added to it.")
-    max_unindexed_seconds: float = Field(
-        60, gt=0, description="Time after which rows outside an index are added to it, however few."
-    )
-    max_index_segments: int = Field(4, ge=1, description="Number of segments of an index above which they are merged.")
-    min_version_seconds: float = Field(
-        600, ge=0, description="Age up to which no version is removed, for readers that have it open."
-    )
-    max_version_seconds: float = Field(
-        7 * 24 * 3600, gt=0, description="Age above which a version is removed, unless something needs it."
-    )
-    max_versions: int = Field(
-        1000, ge=1, description="Number of versions above which the oldest are removed, unless something needs them."
-    )
-    quiet_hours: str = Field(
-        "", description="Daily period in UTC in which no maintenance starts automatically, such as 08:00-18:30."
-    )
-    max_bytes_per_second: int = Field(0, ge=0, description="Maximum rate of rewriting data; 0 means no limit.")
+    enabled: bool = _field("enabled")
+    target_fragment_bytes: int = _field("target_fragment_bytes")
+    target_fragment_rows: int = _field("target_fragment_rows")
+    max_small_fragments: int = _field("max_small_fragments")
+    max_deleted_share: float = _field("max_deleted_share")
+    max_unindexed_rows: int = _field("max_unindexed_rows")
+    max_unindexed_seconds: float = _field("max_unindexed_seconds")
+    max_index_segments: int = _field("max_index_segments")
+    min_version_seconds: float = _field("min_version_seconds")
+    max_version_seconds: float = _field("max_version_seconds")
+    max_versions: int = _field("max_versions")
+    min_file_seconds: float = _field("min_file_seconds")
+    quiet_hours: QuietHours = _field("quiet_hours")
+    max_bytes_per_second: int = _field("max_bytes_per_second")
 
 
 def resolve_policy(settings: Settings, properties: Sequence[Mapping[str, str]]) -> MaintenancePolicy:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError, ServiceUnavailableError
 
 from pennon.catalog.jobs import Job
-from pennon.core.job_model import Failure, JobKind, JobResult, JobState, StopRequest
+from pennon.core.job_model import MAINTENANCE, Failure, JobKind, JobResult, JobState, StopRequest
 from pennon.functions.environment_manifest import ManifestError
 from pennon.jobs.errors import LeaseLostError, StopRequestedError
 from pennon.jobs.queue import timeout_failure
@@ -104,7 +104,8 @@ class Worker:
         self._worker_registry = worker_registry
         self._triggers = triggers
         self.stopping = threading.Event()
-        self._busy = 0
+        #: The number of running jobs of users, and of maintenance.
+        self._busy, self._maintaining = 0, 0
         self._last_claim = time.monotonic()
         self._lock = threading.Lock()
 
@@ -122,11 +123,11 @@ class Worker:
             threading.Thread(target=repeat, name=f"pennon-worker-{name}", daemon=True).start()
         if settings.spark_prestart:
             self._prestart()
-        with ThreadPoolExecutor(slots, thread_name_prefix="pennon-job") as threads:
+        with ThreadPoolExecutor(slots + settings.maintenance_slots, thread_name_prefix="pennon-job") as threads:
             pause = 0.0
             while not self.stopping.is_set():
                 change_token = self._services.database.change_token()
-                claimed = self._claim(me.id, slots, threads)
+                claimed = self._claim(me.id, threads)
                 pause = 0.0 if claimed else _next_pause(pause, settings.worker_poll_interval_seconds)
                 self._pause(pause, change_token)
         self._worker_registry.deregister(me)
@@ -136,7 +137,7 @@ class Worker:
         """Start Spark before there is a job for it, unless the worker must stop."""
         try:
             with self._services.sessions.use(check=self._check) as session:
-                warm_up(session, lambda: self.stopping.is_set() or self._services.queue.has_work())
+                warm_up(session, lambda: self.stopping.is_set() or self._services.queue.has_work(maintenance=False))
                 logger.info("Spark has started")
         except ShuttingDownError:
             return
@@ -160,12 +161,14 @@ class Worker:
             if self.stopping.wait(left if change_token is None else min(left, interval)):
                 break
 
-    def _claim(self, worker: str, slots: int, threads: ThreadPoolExecutor) -> bool:
+    def _claim(self, worker: str, threads: ThreadPoolExecutor) -> bool:
         """Claim the next job and start it, if a slot is free; return whether there was one."""
-        if self._busy >= slots or not self._may_write():
+        settings = self._services.settings
+        users, maintenance = self._busy < settings.worker_slots, self._maintaining < settings.maintenance_slots
+        if not (users or maintenance) or not self._may_write():
             return False
         try:
-            job = self._services.queue.claim(worker, self._services.settings.job_lease_seconds)
+            job = self._services.queue.claim(worker, settings.job_lease_seconds, users=users, maintenance=maintenance)
         except Exception:
             logger.exception("could not claim a job; retrying")
             self.stopping.wait(_CATALOG_RETRY_SECONDS)
@@ -173,8 +176,7 @@ class Worker:
         if job is None:
             return False
         self._last_claim = time.monotonic()
-        with self._lock:
-            self._busy += 1
+        self._count(job, 1)
         threads.submit(self._work, job)
         return True
 
@@ -184,8 +186,14 @@ class Worker:
         except Exception:
             logger.exception("could not record the end of job %s; its lease will expire", job.id)
         finally:
-            with self._lock:
-                self._busy -= 1
+            self._count(job, -1)
+
+    def _count(self, job: Job, change: int) -> None:
+        with self._lock:
+            if job.kind in MAINTENANCE:
+                self._maintaining += change
+            else:
+                self._busy += change
 
     def run_job(self, job: Job) -> None:
         """Run a claimed job, and record how it ended."""
