@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, LiteralString
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from pennon.catalog.properties import Properties, dump_properties, load_properties
 from pennon.core.clock import now_millis
@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 MAIN = ""
 #: The largest integer that a database can store.
 HIGHEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The size of a version, by which maintenance finds the tables that need it."""
+
+    fragments: int = 0
+    #: Fragments below half of the default target size.
+    small_fragments: int = 0
+    #: Rows that are not deleted.
+    rows: int = 0
+    #: Rows that are deleted but still in data files.
+    deleted_rows: int = 0
+    #: The size of all data files, without their blobs.
+    data_bytes: int = 0
+    indices: int = 0
+    #: The number of rows outside the index that covers the fewest.
+    unindexed_rows: int = 0
+    #: The version whose compaction left entries of deleted rows in a vector index.
+    stale_since: int | None = None
+    #: Whether the table is configured so that Lance removes versions at a commit.
+    has_auto_cleanup: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,12 +59,18 @@ class Version:
     metadata: Properties = field(default_factory=dict)
     pending: bool = False
     transaction_id: str | None = None
+    #: The time of the committer's clock.
     created_at: int = field(default_factory=now_millis)
+    #: The time of its record, by the clock of the server.
+    recorded_at: int = field(default_factory=now_millis)
+    #: None if it was recorded by an earlier release.
+    statistics: Statistics | None = None
 
 
 _SELECT: LiteralString = (
     "SELECT table_id, branch, version, manifest, staged, size, e_tag, digest, metadata, pending, transaction_id, "
-    "created_at FROM versions WHERE table_id = ? AND branch = ? AND version "
+    "created_at, recorded_at, fragments, small_fragments, row_count, deleted_rows, data_bytes, indices, "
+    "unindexed_rows, stale_since, has_auto_cleanup FROM versions WHERE table_id = ? AND branch = ? AND version "
 )
 
 
@@ -60,7 +88,17 @@ def _version(row: Row) -> Version:
         pending=bool(row[9]),
         transaction_id=row[10],
         created_at=row[11],
+        recorded_at=row[12],
+        statistics=statistics_of(row[13:]),
     )
+
+
+def statistics_of(values: Sequence[Any]) -> Statistics | None:
+    """Return the statistics in columns of a row; None if they are unknown."""
+    if values[0] is None:
+        return None
+    *numbers, has_auto_cleanup = values
+    return replace(Statistics(*numbers), has_auto_cleanup=bool(has_auto_cleanup))
 
 
 def insert(connection: Connection, version: Version) -> bool:
@@ -68,7 +106,9 @@ def insert(connection: Connection, version: Version) -> bool:
     added = connection.run(
         "INSERT INTO versions "
         "(table_id, branch, version, manifest, staged, size, e_tag, digest, metadata, pending, transaction_id, "
-        "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "created_at, recorded_at, fragments, small_fragments, row_count, deleted_rows, data_bytes, indices, "
+        "unindexed_rows, stale_since, has_auto_cleanup) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         version.table_id,
         version.branch,
         version.version,
@@ -81,8 +121,29 @@ def insert(connection: Connection, version: Version) -> bool:
         int(version.pending),
         version.transaction_id,
         version.created_at,
+        version.recorded_at,
+        *_stored(version.statistics),
     )
     return added == 1
+
+
+def set_statistics(connection: Connection, version: Version, statistics: Statistics) -> None:
+    """Record the statistics of a version of which they were unknown."""
+    connection.run(
+        "UPDATE versions SET fragments = ?, small_fragments = ?, row_count = ?, deleted_rows = ?, data_bytes = ?, "
+        "indices = ?, unindexed_rows = ?, stale_since = ?, has_auto_cleanup = ? "
+        "WHERE table_id = ? AND branch = ? AND version = ? AND fragments IS NULL",
+        *_stored(statistics),
+        version.table_id,
+        version.branch,
+        version.version,
+    )
+
+
+def _stored(statistics: Statistics | None) -> tuple[object, ...]:
+    if statistics is None:
+        return (None,) * 9
+    return (*astuple(statistics)[:8], int(statistics.has_auto_cleanup))
 
 
 def find(connection: Connection, table_id: str, branch: str, version: int) -> Version | None:
@@ -203,7 +264,7 @@ def in_range(connection: Connection, table_id: str, branch: str, start: int, end
 def changed_since(connection: Connection, millis: int) -> list[tuple[str, str, int, int]]:
     """Return the branches with versions since a time, as (table id, branch, newest version, its time)."""
     rows = connection.all(
-        "SELECT table_id, branch, MAX(version), MAX(created_at) FROM versions WHERE created_at >= ? "
+        "SELECT table_id, branch, MAX(version), MAX(recorded_at) FROM versions WHERE recorded_at >= ? "
         "GROUP BY table_id, branch",
         millis,
     )

@@ -214,6 +214,7 @@ class History:
             e_tag=stored.e_tag,
             digest=digest_of(content),
             created_at=manifest.timestamp_millis,
+            statistics=manifest.statistics,
         )
         return version, self._column_write(folder, branch, content, manifest)
 

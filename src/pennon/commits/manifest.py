@@ -14,14 +14,18 @@ from uuid import UUID
 
 from google.protobuf import message
 
+from pennon.catalog.versions import Statistics
 from pennon.commits.manifest_messages import (
     FieldMessage,
     FragmentFields,
+    Fragments,
     IndexMessage,
     ManifestMessage,
     RareMessage,
     TransactionMessage,
+    list_fragments,
 )
+from pennon.commits.statistics import AUTO_CLEANUP, measure_fragments, vector_segments
 
 _TRAILER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
@@ -76,6 +80,12 @@ class Manifest:
     deletion_files: frozenset[str] = frozenset()
     #: Folders in the table's own ``_indices``.
     index_folders: frozenset[str] = frozenset()
+    #: The ids of the segments of vector indices.
+    vector_segments: frozenset[bytes] = frozenset()
+    #: What maintenance needs to know of it; of an open manifest without the indices, which are in another section.
+    statistics: Statistics = field(default_factory=Statistics)
+    #: Its configuration of Lance's own cleanup.
+    auto_cleanup: Mapping[str, str] = field(default_factory=dict)
 
 
 #: The suffixes of the two kinds of deletion files.
@@ -92,10 +102,11 @@ def parse_manifest(content: bytes) -> Manifest:
     body = _section(content, position, "manifest")
     parsed: Any = _parse(body, ManifestMessage, "manifest")
     _check_rare_parts(body, parsed)
-    folders: frozenset[str] = frozenset()
+    indices: Sequence[Any] = ()
     if parsed.HasField("index_section"):
-        folders = _index_folders(_read_section(content, parsed.index_section, IndexMessage, "list of indices"))
-    return _manifest(parsed, _inline_operation(content, parsed), folders)
+        section: Any = _read_section(content, parsed.index_section, IndexMessage, "list of indices")
+        indices = section.indices
+    return _manifest(parsed, _inline_operation(content, parsed), indices)
 
 
 def parse_manifest_message(content: bytes) -> Manifest:
@@ -105,7 +116,7 @@ def parse_manifest_message(content: bytes) -> Manifest:
     return _manifest(parsed, None)
 
 
-def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] = frozenset()) -> Manifest:
+def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -> Manifest:
     if not parsed.version:
         raise InvalidManifestError("it has no version")
     if parsed.HasField("fragment_tree"):
@@ -113,12 +124,15 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
     timestamp_millis = parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000
     if timestamp_millis > _LATEST_MILLIS:
         raise InvalidManifestError("its timestamp is out of range")
-    files = [file for fragment in parsed.fragments for file in fragment.files]
-    holders = {file.path: fragment.id for fragment in parsed.fragments for file in fragment.files}
+    config = _auto_cleanup(parsed)
+    fragments = list_fragments(parsed.fragments)
+    holders = {
+        file.path: number for number, files in zip(fragments.ids, fragments.files, strict=True) for file in files
+    }
     _check_names([*holders, parsed.transaction_file or "none"])
-    foreign = frozenset(file.path for file in files if file.HasField("base_id")) if parsed.base_paths else frozenset()
-    fragment_ids = frozenset(fragment.id for fragment in parsed.fragments)
-    _check_counts(parsed, fragment_ids)
+    foreign = _foreign_files(fragments) if parsed.base_paths else frozenset()
+    fragment_ids = frozenset(fragments.ids)
+    _check_counts(parsed, fragments)
     schema = _schema_of(tuple(parsed.fields))
     return Manifest(
         version=parsed.version,
@@ -126,7 +140,7 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
         timestamp_millis=timestamp_millis,
         reader_flags=parsed.reader_feature_flags,
         fragment_ids=fragment_ids,
-        data_files={path: holder for path, holder in holders.items() if path not in foreign},
+        data_files={path: holder for path, holder in holders.items() if path not in foreign} if foreign else holders,
         transaction_file=parsed.transaction_file,
         operation=operation,
         counters=(parsed.max_fragment_id, parsed.next_row_id),
@@ -135,12 +149,19 @@ def _manifest(parsed: Any, operation: str | None, index_folders: frozenset[str] 
         field_ids=schema[0],
         blob_fields=schema[1],
         deletion_files=frozenset(
-            f"{fragment.id}-{file.read_version}-{file.id}.{_DELETION_SUFFIXES.get(file.file_type, 'bin')}"
-            for fragment in parsed.fragments
-            if fragment.HasField("deletion_file") and not (file := fragment.deletion_file).HasField("base_id")
+            f"{number}-{file.read_version}-{file.id}.{_DELETION_SUFFIXES.get(file.file_type, 'bin')}"
+            for number, file in fragments.deletions.items()
+            if not file.HasField("base_id")
         ),
-        index_folders=index_folders,
+        index_folders=_index_folders(indices),
+        vector_segments=vector_segments(indices),
+        statistics=measure_fragments(fragments, indices, config),
+        auto_cleanup=config,
     )
+
+
+def _foreign_files(fragments: Fragments) -> frozenset[str]:
+    return frozenset(file.path for files in fragments.files for file in files if file.HasField("base_id"))
 
 
 def read_fragments(content: bytes) -> Sequence[FragmentFields]:
@@ -151,14 +172,13 @@ def read_fragments(content: bytes) -> Sequence[FragmentFields]:
     return fragments
 
 
-def _check_counts(parsed: Any, fragment_ids: frozenset[int]) -> None:
+def _check_counts(parsed: Any, fragments: Fragments) -> None:
     """Refuse impossible fragments: a row address has 32 bits for the fragment and 32 bits for the offset in it."""
-    fragments = parsed.fragments
-    if len(fragment_ids) < len(fragments) or max(fragment_ids, default=0) >= _MOST_ROWS:
+    if len(set(fragments.ids)) < len(fragments.ids) or max(fragments.ids, default=0) >= _MOST_ROWS:
         raise InvalidManifestError("its fragment ids are not unique, or out of range")
-    deleted = [fragment for fragment in fragments if fragment.HasField("deletion_file")]
-    if max((fragment.physical_rows for fragment in fragments), default=0) >= _MOST_ROWS or any(
-        fragment.deletion_file.num_deleted_rows > fragment.physical_rows for fragment in deleted
+    rows = dict(zip(fragments.ids, fragments.rows, strict=True)) if fragments.deletions else {}
+    if max(fragments.rows, default=0) >= _MOST_ROWS or any(
+        file.num_deleted_rows > rows[number] for number, file in fragments.deletions.items()
     ):
         raise InvalidManifestError("a fragment has 2^32 rows or more, or more deleted rows than rows")
     if parsed.next_row_id >= _MOST_ROW_IDS:
@@ -191,10 +211,18 @@ def _joined(names: Sequence[str]) -> str:
         raise InvalidManifestError("it has a name that is not valid UTF-8") from None
 
 
-def _index_folders(section: Any) -> frozenset[str]:
+def _auto_cleanup(parsed: Any) -> dict[str, str]:
+    """Return the configuration of Lance's own cleanup."""
+    found = {entry.key: entry.value for entry in parsed.config}
+    _joined(list(found))
+    return {key: value.decode(errors="replace") for key, value in found.items() if key.startswith(AUTO_CLEANUP)}
+
+
+def _index_folders(indices: Sequence[Any]) -> frozenset[str]:
     """Return the folders of a manifest's indices; refuse an index that names a file elsewhere."""
-    _check_names([file.path for index in section.indices for file in index.files] or ["none"])
-    ids = [index.uuid.uuid for index in section.indices]
+    _check_names([file.path for index in indices for file in index.files] or ["none"])
+    _joined([name for index in indices for name in (index.name, index.details.type_url)])
+    ids = [index.uuid.uuid for index in indices]
     return frozenset(str(UUID(bytes=each)) for each in ids if len(each) == 16)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
@@ -30,11 +31,15 @@ _OPERATIONS = {
 }
 
 
-class _DataFileFields(Protocol):
+class DataFileFields(Protocol):
+    """The fields of a data file's message."""
+
     path: str
     fields: Sequence[int]
+    file_size_bytes: int
 
-    def HasField(self, name: str) -> bool: ...  # noqa: N802 (protobuf's name, as below)
+    def HasField(self, name: str) -> bool:  # noqa: N802 (protobuf's name, as below)
+        """Tell whether a field is set."""
 
 
 class _DeletionFileFields(Protocol):
@@ -50,12 +55,34 @@ class FragmentFields(Protocol):
     """The fields of a fragment's message."""
 
     id: int
-    files: Sequence[_DataFileFields]
+    files: Sequence[DataFileFields]
     deletion_file: _DeletionFileFields
     physical_rows: int
 
     def HasField(self, name: str) -> bool:  # noqa: N802
         """Tell whether a field is set."""
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """The fragments of a manifest by field: reading each field of a thousand messages once saves milliseconds."""
+
+    ids: Sequence[int]
+    rows: Sequence[int]
+    files: Sequence[Sequence[DataFileFields]]
+    #: The deletion files, by fragment.
+    deletions: Mapping[int, _DeletionFileFields]
+
+
+def list_fragments(messages: Sequence[FragmentFields]) -> Fragments:
+    """Return the fields of fragments."""
+    held = list(messages)
+    return Fragments(
+        ids=[fragment.id for fragment in held],
+        rows=[fragment.physical_rows for fragment in held],
+        files=[list(fragment.files) for fragment in held],
+        deletions={fragment.id: fragment.deletion_file for fragment in held if fragment.HasField("deletion_file")},
+    )
 
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -88,6 +115,7 @@ def _declare_parts(
         [
             ("path", 1, text, False, None),
             ("fields", 2, signed, True, None),
+            ("file_size_bytes", 6, number, False, None),
             ("base_id", 7, number, False, None),
         ],
     )
@@ -131,11 +159,18 @@ def _declare_parts(
     )
     _declare(file, "Base", [("path", 4, text, False, None)])
     _declare(file, "IndexFile", [("path", 1, text, False, None)])
+    _declare(file, "Details", [("type_url", 1, text, False, None)])
     _declare(file, "Uuid", [("uuid", 1, blob, False, None)])
     _declare(
         file,
         "Index",
-        [("uuid", 1, nested, False, ".pennon.Uuid"), ("files", 10, nested, True, ".pennon.IndexFile")],
+        [
+            ("uuid", 1, nested, False, ".pennon.Uuid"),
+            ("name", 3, text, False, None),
+            ("fragment_bitmap", 5, blob, False, None),
+            ("details", 6, nested, False, ".pennon.Details"),
+            ("files", 10, nested, True, ".pennon.IndexFile"),
+        ],
     )
     _declare(file, "IndexSection", [("indices", 1, nested, True, ".pennon.Index")])
     _declare(file, "Time", [("seconds", 1, number, False, None), ("nanos", 2, number, False, None)])
@@ -163,6 +198,7 @@ def _build_messages() -> list[type[message.Message]]:
             ("max_fragment_id", 11, number, False, None),
             ("transaction_file", 12, text, False, None),
             ("next_row_id", 14, number, False, None),
+            ("config", 16, nested, True, ".pennon.Entry"),
             ("base_paths", 18, nested, True, ".pennon.Base"),
             ("branch", 20, text, False, None),
             ("old_transaction_section", 21, number, False, None),

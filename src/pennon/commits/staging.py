@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
 
-from pennon.catalog.versions import Version
+from pennon.catalog.versions import Statistics, Version
 from pennon.commits.column_writes import ColumnWrite, find_column_write
 from pennon.commits.manifest import READABLE_FLAGS, InvalidManifestError, Manifest, parse_manifest, parse_operation
 from pennon.commits.publication import digest_of
+from pennon.commits.statistics import stale_since
 from pennon.core.identifiers import format_identifier
 from pennon.storage.layout import (
     Scheme,
@@ -130,6 +131,7 @@ class Inspector:
             metadata=dict(proposal.metadata),
             pending=True,
             created_at=manifest.timestamp_millis,
+            statistics=_statistics(folder, manifest, before if follows else None, latest, by_client=by_client),
         )
         written = (path, *new_files(branch, manifest, before))
         if any(folder.is_link(file) for file in written):
@@ -244,6 +246,17 @@ def column_write_of(
     if before is not None and new and before.fragment_ids.isdisjoint(manifest.data_files[name] for name in new):
         return None
     return find_column_write(content, before, manifest.version, operation_of(folder, branch, manifest))
+
+
+def _statistics(
+    folder: FileIO, manifest: Manifest, before: Manifest | None, latest: Version | None, *, by_client: bool
+) -> Statistics:
+    """Return the statistics of a manifest. Pennon's own compactions leave no stale entries in indices."""
+    if latest is None or before is None or not manifest.vector_segments:
+        return manifest.statistics
+    known = latest.statistics.stale_since if latest.statistics is not None else None
+    operation = operation_of(folder, manifest.branch, manifest) if by_client else None
+    return replace(manifest.statistics, stale_since=stale_since(manifest, before, known, operation))
 
 
 def _check_labels(manifest: Manifest, before: Manifest) -> None:
