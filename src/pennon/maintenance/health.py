@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from pennon.maintenance.policy import MaintenancePolicy
+
+#: Returns the size of the blobs that belong to a data file, by the file's name.
+BlobBytes: TypeAlias = Callable[[str], int]
 
 
 class Action(StrEnum):
@@ -53,3 +63,25 @@ class TableHealth:
     versions: int
     indices: tuple[IndexHealth, ...]
     due: tuple[Due, ...]
+
+
+def measure(
+    dataset: LanceDataset,
+    branch: str,
+    policy: MaintenancePolicy,
+    *,
+    versions: int = 0,
+    unindexed_since: int | None = None,
+    blob_bytes: BlobBytes | None = None,
+) -> TableHealth:
+    """Return the health of one version, with the steps that are due under a policy, except cleanup.
+
+    Args:
+        dataset: The version.
+        branch: Its branch.
+        policy: The effective policy of the table.
+        versions: The number of versions of the branch.
+        unindexed_since: When the oldest rows outside an index were committed, in milliseconds, if that is known.
+        blob_bytes: Measures blobs, which are stored outside data files; without it, they do not count.
+    """
+    raise NotImplementedError

@@ -26,6 +26,7 @@ from pennon.pipeline.cluster.session import ClusterBusyError, ClusterUnavailable
 from pennon.pipeline.cluster.tasks import TaskError
 from pennon.pipeline.environments.environment import BuildError
 from pennon.pipeline.job_failure import JobAbortedError
+from pennon.pipeline.maintenance.job import Maintenance, YieldedError
 from pennon.pipeline.refresh.job import Refresh
 from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 
@@ -76,6 +77,10 @@ class Runner(Protocol):
 RUNNERS: dict[JobKind, Callable[[WorkerServices, Lease], Runner]] = {
     JobKind.BACKFILL: Backfill,
     JobKind.REFRESH: Refresh,
+    JobKind.COMPACT: Maintenance,
+    JobKind.OPTIMIZE_INDICES: Maintenance,
+    JobKind.CLEANUP: Maintenance,
+    JobKind.MAINTAIN: Maintenance,
 }
 
 
@@ -207,7 +212,7 @@ class Worker:
                 logger.info("job %s is done: %s", job.id, result)
             except LeaseLostError:
                 logger.warning("the lease on job %s was lost", job.id)
-            except ShuttingDownError:
+            except (ShuttingDownError, YieldedError):
                 queue.release(job, lease.counters)
             except ClusterBusyError as busy:
                 logger.info("job %s waits: %s", job.id, busy)

@@ -1,0 +1,1 @@
+"""Maintenance jobs: compaction, index upkeep, cleanup, and the cycle of all three."""
