@@ -26,7 +26,8 @@ from pennon.pipeline.cluster.session import ClusterBusyError, ClusterUnavailable
 from pennon.pipeline.cluster.tasks import TaskError
 from pennon.pipeline.environments.environment import BuildError
 from pennon.pipeline.job_failure import JobAbortedError
-from pennon.pipeline.maintenance.job import Maintenance, YieldedError
+from pennon.pipeline.maintenance.job import Maintenance
+from pennon.pipeline.maintenance.table_work import YieldedError
 from pennon.pipeline.refresh.job import Refresh
 from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 

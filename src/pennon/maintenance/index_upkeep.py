@@ -1,0 +1,250 @@
+"""Index upkeep: which segments of which indexes to merge with the rows outside of them, and which to train again.
+
+The segments of an index are merged geometrically: new rows are merged with the newest segments as long as these are not
+much larger, so a large index is not rewritten for every handful of rows, and the number of segments stays small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pennon.maintenance.compaction import is_system_index
+from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+    from lance.lance import IndexDescription
+
+    from pennon.maintenance.policy import MaintenancePolicy
+
+#: A segment is merged if it has at most this many times the rows that are merged with it.
+_SIZE_FACTOR = 2
+#: Lance puts at most this many rows into a partition when it trains; it splits those four times as large.
+_PARTITION_ROWS = {"IVF_FLAT": 4096, "IVF_HNSW_FLAT": 2**20, "IVF_HNSW_PQ": 2**20, "IVF_HNSW_SQ": 2**20}
+_DEFAULT_PARTITION_ROWS = 8192
+_GROWTH = 4
+#: The share of a trained range of values by which new values may exceed it: recall falls to 0.66 when they double.
+_RANGE_SLACK = 0.05
+#: Folding a vector index for deleted rows is worth it if they are at least this share of its rows, or it is small.
+_MIN_STALE_SHARE, _SMALL_SEGMENT_ROWS = 0.05, 100_000
+#: Lance's errors about segments that were trained apart, which only training can merge.
+_OTHER_MODEL = re.compile("do not share IVF centroids|quantizer metadata|transposed PQ codes")
+#: Indexes that lose the fragments of a compaction, so they are folded again after it.
+UNMAPPED_TYPES = frozenset({"ZONEMAP", "BLOOMFILTER", "FM"})
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """An index with the rows that it covers."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    #: The segments, oldest first, each with its fragments and their live rows.
+    segments: tuple[tuple[str, frozenset[int], int], ...]
+    unindexed_rows: int
+    unindexed_fragments: tuple[int, ...]
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a vector index."""
+        return self.kind.startswith("IVF")
+
+    @property
+    def rows(self) -> int:
+        """The number of live rows in its segments."""
+        return sum(rows for _, _, rows in self.segments)
+
+
+@dataclass(frozen=True)
+class IndexTask:
+    """What to do with one index."""
+
+    name: str
+    #: The number of its newest segments that are merged with the new rows; 0 makes a new segment.
+    merge: int
+    retrain: bool
+    rows: int
+    reason: str
+    #: Whether it is due even if few rows are outside of the index.
+    is_urgent: bool = False
+
+
+def index_states(dataset: LanceDataset) -> list[IndexState]:
+    """Return the indexes of a version with their coverage in live rows."""
+    live = {each.fragment_id: each.physical_rows - each.num_deletions for each in dataset.get_fragments()}
+    states = []
+    for index in dataset.describe_indices():
+        if is_system_index(index.name):
+            continue
+        segments = tuple(
+            (str(each.uuid), frozenset(each.fragment_ids), sum(live.get(n, 0) for n in each.fragment_ids))
+            for each in index.segments
+        )
+        covered = frozenset[int]().union(*(fragments for _, fragments, _ in segments))
+        outside = tuple(sorted(live.keys() - covered))
+        states.append(
+            IndexState(
+                index.name,
+                _kind(index),
+                tuple(index.field_names),
+                segments,
+                sum(live[fragment] for fragment in outside),
+                outside,
+            )
+        )
+    return states
+
+
+def plan(
+    dataset: LanceDataset,
+    states: Sequence[IndexState],
+    policy: MaintenancePolicy,
+    *,
+    unclean: frozenset[int] = frozenset(),
+) -> list[IndexTask]:
+    """Return what to do with the indexes of a version.
+
+    ``unclean`` are fragments that are to be compacted: vector indexes must lose the entries of their deleted rows.
+    """
+    deleted = {each.fragment_id: each.metadata.num_deletions for each in dataset.get_fragments()}
+    tasks = []
+    for state in states:
+        fold = 0
+        if state.is_vector:
+            is_stale = dataset.has_stable_row_ids and stale_entries(dataset, state) > 0
+            fold = len(state.segments) if is_stale else fold_depth(state, unclean, deleted)
+        task = _plan_index(dataset, state, policy, fold)
+        if task is not None:
+            tasks.append(task)
+    return tasks
+
+
+def batch(tasks: Sequence[IndexTask], states: Sequence[IndexState]) -> list[list[IndexTask]]:
+    """Return the tasks that one commit does: those of scalar indexes that merge as many segments."""
+    vectors = {state.name for state in states if state.is_vector}
+    batches: dict[object, list[IndexTask]] = {}
+    for task in tasks:
+        batches.setdefault(task.name if task.name in vectors else task.merge, []).append(task)
+    return list(batches.values())
+
+
+def run(dataset: LanceDataset, tasks: Sequence[IndexTask]) -> bool:
+    """Do the tasks of a batch on a dataset opened for writing; return whether the index was trained again."""
+    optimize, names = dataset.optimize, [task.name for task in tasks]
+    if tasks[0].retrain:
+        optimize.optimize_indices(index_names=names, retrain=True)
+        return True
+    try:
+        optimize.optimize_indices(num_indices_to_merge=tasks[0].merge, index_names=names)
+    except OSError as error:
+        if not _OTHER_MODEL.search(str(error)):
+            raise
+        optimize.optimize_indices(index_names=names, retrain=True)
+        return True
+    return False
+
+
+def merge_depth(segment_rows: Sequence[int], new_rows: int, max_segments: int) -> int | None:
+    """Return how many of the newest segments to merge with new rows; None if there is nothing to do."""
+    count = len(segment_rows)
+    rows, depth = new_rows, 0
+    if not new_rows and count:
+        rows, depth = segment_rows[-1], 1
+    while depth < count and (count - depth >= max_segments or segment_rows[-1 - depth] <= _SIZE_FACTOR * rows):
+        rows += segment_rows[-1 - depth]
+        depth += 1
+    return depth if new_rows or depth > 1 else None
+
+
+def fold_depth(state: IndexState, unclean: frozenset[int], deleted: Mapping[int, int]) -> int:
+    """Return how many of the newest segments to merge so that they lose the deleted rows of fragments.
+
+    Older segments are left out while too few of their rows are deleted for the cost of rewriting them.
+    """
+    rows = stale = depth = 0
+    for number, (_, fragments, live) in enumerate(reversed(state.segments), 1):
+        rows += live
+        stale += sum(deleted.get(fragment, 0) for fragment in fragments)
+        if fragments & unclean and (rows <= _SMALL_SEGMENT_ROWS or stale >= _MIN_STALE_SHARE * rows):
+            depth = number
+    return depth
+
+
+def stale_entries(dataset: LanceDataset, state: IndexState) -> int:
+    """Return the number of entries of a vector index whose rows no fragment has any more, not even as deleted ones."""
+    statistics: dict[str, Any] = dataset.stats.index_stats(state.name)
+    entries: int = sum(each["size"] for one in statistics["indices"] for each in one.get("partitions", ()))
+    covered = frozenset[int]().union(*(fragments for _, fragments, _ in state.segments))
+    rows = sum(each.physical_rows for each in dataset.get_fragments() if each.fragment_id in covered)
+    return max(entries - rows, 0)
+
+
+def _plan_index(dataset: LanceDataset, state: IndexState, policy: MaintenancePolicy, fold: int) -> IndexTask | None:
+    """Return what to do with one index, of which the newest ``fold`` segments must lose the entries of deleted rows."""
+    sizes = [rows for _, _, rows in state.segments]
+    retraining = _retraining_reason(dataset, state) if state.is_vector else None
+    if retraining is not None:
+        return IndexTask(state.name, len(sizes), True, state.rows + state.unindexed_rows, retraining, True)
+    depth = merge_depth(sizes, state.unindexed_rows, policy.max_index_segments)
+    reason = f"{state.unindexed_rows} rows are outside of it" if state.unindexed_rows else "its segments can be merged"
+    if fold > (depth or 0):
+        depth, reason = fold, "it has entries of deleted rows"
+    if depth is None:
+        return None
+    rows = state.unindexed_rows + sum(sizes[len(sizes) - depth :])
+    return IndexTask(state.name, depth, False, rows, reason, is_urgent=fold > 0)
+
+
+def _retraining_reason(dataset: LanceDataset, state: IndexState) -> str | None:
+    """Return why a vector index must be trained again; None if its model fits."""
+    if not state.unindexed_rows:
+        return None  # it was judged when its rows were added
+    statistics: dict[str, Any] = dataset.stats.index_stats(state.name)
+    newest = statistics["indices"][-1] if statistics["indices"] else {}
+    partitions = newest.get("num_partitions") or 0
+    most = _GROWTH * _PARTITION_ROWS.get(state.kind, _DEFAULT_PARTITION_ROWS)
+    if partitions and (state.rows + state.unindexed_rows) / partitions > most:
+        return f"it has {partitions} partitions for {state.rows + state.unindexed_rows} rows"
+    bounds = (newest.get("sub_index") or {}).get("bounds")
+    if bounds is None:
+        return None
+    low, high = _range_of(dataset, state, is_cosine=str(newest.get("metric_type", "")).lower() == "cosine")
+    slack = _RANGE_SLACK * (bounds["end"] - bounds["start"])
+    if low < bounds["start"] - slack or high > bounds["end"] + slack:
+        return f"new values are outside the range that it was trained for, {bounds['start']:.4g} to {bounds['end']:.4g}"
+    return None
+
+
+def _range_of(dataset: LanceDataset, state: IndexState, *, is_cosine: bool) -> tuple[float, float]:
+    """Return the smallest and the largest number in the vectors outside an index."""
+    (column,) = state.columns
+    fragments = [each for n in state.unindexed_fragments if (each := dataset.get_fragment(n)) is not None]
+    batch_rows = batch_rows_for(row_sizes_of(dataset).selected_bytes([column]))
+    low, high = float("inf"), float("-inf")
+    scanner = dataset.scanner(columns={"v": column}, fragments=fragments, batch_size=batch_rows)
+    for batch in scanner.to_batches():
+        vectors: Any = batch.column(0).drop_null()
+        if pa.types.is_list(vectors.type) or pa.types.is_large_list(vectors.type):
+            vectors = vectors.flatten()
+        if not len(vectors):
+            continue
+        numbers = np.asarray(pc.cast(vectors.flatten(), pa.float32())).reshape(len(vectors), -1)
+        if is_cosine:
+            norms = np.linalg.norm(numbers, axis=1, keepdims=True)
+            numbers = numbers / np.where(norms == 0, 1, norms)
+        low, high = min(low, float(np.nanmin(numbers))), max(high, float(np.nanmax(numbers)))
+    return low, high
+
+
+def _kind(index: IndexDescription) -> str:
+    kind = str(index.index_type).upper()
+    is_vector = str(index.type_url).endswith("VectorIndexDetails")
+    return f"IVF_{kind}" if is_vector and not kind.startswith("IVF") else kind
