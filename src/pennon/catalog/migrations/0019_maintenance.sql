@@ -28,9 +28,18 @@ CREATE TABLE maintenance_state (
     failures BIGINT NOT NULL,
     due_at BIGINT,
     due TEXT NOT NULL,
+    orphans_at BIGINT,
     PRIMARY KEY (table_id, branch)
 );
 CREATE INDEX maintenance_state_due ON maintenance_state (due_at) WHERE due_at IS NOT NULL;
+INSERT INTO maintenance_state (
+    table_id, branch, version, small_fragments, deleted_rows, unindexed_rows, kept_versions, duration, failures, due_at, due
+)
+SELECT table_id, branch, 0, 0, 0, 0, 0, 0, 0, 0, '' FROM versions GROUP BY table_id, branch;
+CREATE TABLE maintenance_cursor (
+    followed_until BIGINT NOT NULL
+);
+INSERT INTO maintenance_cursor (followed_until) SELECT COALESCE(MAX(recorded_at), 0) FROM versions;
 CREATE TABLE maintenance_turns (
     namespace {key} PRIMARY KEY,
     claimed_at BIGINT NOT NULL

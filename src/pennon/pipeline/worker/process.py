@@ -17,6 +17,7 @@ from pennon.core.settings import Settings
 def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     """Run jobs until the process receives SIGTERM or SIGINT."""
     from pennon.jobs.auto_backfill import AutoBackfill
+    from pennon.jobs.auto_maintenance import AutoMaintenance
     from pennon.jobs.auto_refresh import AutoRefresh
     from pennon.jobs.pin_sweep import PinSweep
     from pennon.jobs.triggers import Triggers
@@ -27,7 +28,10 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
 
     services = WorkerServices(**vars(build_services(settings)), sessions=Sessions(settings))
     triggers = Triggers(
-        AutoBackfill(services), AutoRefresh(services), PinSweep(services.database, services.storage_root)
+        AutoBackfill(services),
+        AutoRefresh(services),
+        AutoMaintenance(settings, services.database, services.storage_root, services.queue),
+        PinSweep(services.database, services.storage_root),
     )
 
     def tick() -> None:
