@@ -39,6 +39,8 @@ _BINARY_COPY_ROW_BYTES = 64 * 1024
 _FILE_SLACK = 1.25
 #: A plan in which every fragment is part of a task.
 _EVERY_FRAGMENT: Any = {"target_rows_per_fragment": 2**40, "materialize_deletions_threshold": -1.0}
+#: Indexes that lose the fragments of a compaction, so they do not restrict it, and are folded again after it.
+UNMAPPED_TYPES = frozenset({"ZONEMAP", "BLOOMFILTER", "FM"})
 #: Prefix of the names of indexes that Lance keeps for itself.
 SYSTEM_INDEX_PREFIX = "__lance"
 
@@ -82,7 +84,8 @@ def fragment_sizes(dataset: LanceDataset, blob_bytes: BlobBytes | None = None) -
     blobs = blob_bytes if blob_bytes is not None and any(has_blobs(each) for each in dataset.schema) else None
     covering: dict[int, set[str]] = defaultdict(set)
     for index in dataset.describe_indices():
-        for segment in () if is_system_index(index.name) else index.segments:
+        is_wall = not is_system_index(index.name) and str(index.index_type).upper() not in UNMAPPED_TYPES
+        for segment in index.segments if is_wall else ():
             for fragment_id in segment.fragment_ids:
                 covering[fragment_id].add(str(segment.uuid))
     found = []

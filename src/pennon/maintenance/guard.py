@@ -5,6 +5,9 @@ deletion file of their fragment exists. A compaction removes it, and then they d
 few rows. So a fragment with deletions is rewritten only if the segments that cover it were folded, which drops these
 entries, when it had the same deletion file. Lance refuses the commit of the compaction if more of its rows were deleted
 since it was planned, or if another index was built over it.
+
+Other indexes keep the old values of rows that were changed (see `pennon.maintenance.index_upkeep`). What shows that
+rows were changed is lost when their fragment is rewritten, so that waits until the indexes were folded, too.
 """
 
 from __future__ import annotations
@@ -51,6 +54,12 @@ def deletion_files(dataset: LanceDataset) -> dict[int, DeletionKey]:
 
 
 def blocked_fragments(dataset: LanceDataset, states: Sequence[IndexState], folds: Folds) -> frozenset[int]:
+    """Return the fragments that must not be rewritten: indexes have to be folded first."""
+    changed = frozenset[int]().union(*(state.changed_fragments for state in states))
+    return changed | _with_stale_entries(dataset, states, folds)
+
+
+def _with_stale_entries(dataset: LanceDataset, states: Sequence[IndexState], folds: Folds) -> frozenset[int]:
     """Return the fragments with deleted rows of which a vector index may still have entries."""
     current = deletion_files(dataset) if dataset.has_stable_row_ids else {}
     return frozenset(
@@ -75,7 +84,7 @@ def fragments_to_fold(
 
     The second set are fragments to leave alone, because folding the large segments that cover them is not worth it yet.
     """
-    candidates = blocked_fragments(dataset, states, Folds())
+    candidates = _with_stale_entries(dataset, states, Folds())
     deleted = {each.id: each.deleted for each in sizes}
     held: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):

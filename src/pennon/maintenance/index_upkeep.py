@@ -20,6 +20,7 @@ from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
 
 if TYPE_CHECKING:
     from lance import LanceDataset
+    from lance.fragment import FragmentMetadata
     from lance.lance import IndexDescription
 
     from pennon.maintenance.policy import MaintenancePolicy
@@ -36,8 +37,10 @@ _RANGE_SLACK = 0.05
 _MIN_STALE_SHARE, _SMALL_SEGMENT_ROWS = 0.05, 100_000
 #: Lance's errors about segments that were trained apart, which only training can merge.
 _OTHER_MODEL = re.compile("do not share IVF centroids|quantizer metadata|transposed PQ codes")
-#: Indexes that lose the fragments of a compaction, so they are folded again after it.
-UNMAPPED_TYPES = frozenset({"ZONEMAP", "BLOOMFILTER", "FM"})
+#: On tables with stable row ids, segments of these indexes keep the old values of rows that were changed. They are
+#: hidden until another segment covers the rows where they are now; then a search finds rows by their old values. Only a
+#: merge of all segments with the new values drops the old ones.
+_KEEPING_OLD_VALUES = frozenset({"BITMAP", "LABELLIST", "LABEL_LIST", "INVERTED"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class IndexState:
     segments: tuple[tuple[str, frozenset[int], int], ...]
     unindexed_rows: int
     unindexed_fragments: tuple[int, ...]
+    #: Those of them that may have rows of which a segment has old values.
+    changed_fragments: frozenset[int] = frozenset()
 
     @property
     def is_vector(self) -> bool:
@@ -79,7 +84,8 @@ class IndexTask:
 
 def index_states(dataset: LanceDataset) -> list[IndexState]:
     """Return the indexes of a version with their coverage in live rows."""
-    live = {each.fragment_id: each.physical_rows - each.num_deletions for each in dataset.get_fragments()}
+    fragments = {each.fragment_id: each.metadata for each in dataset.get_fragments()}
+    live = {number: metadata.num_rows for number, metadata in fragments.items()}
     states = []
     for index in dataset.describe_indices():
         if is_system_index(index.name):
@@ -88,16 +94,19 @@ def index_states(dataset: LanceDataset) -> list[IndexState]:
             (str(each.uuid), frozenset(each.fragment_ids), sum(live.get(n, 0) for n in each.fragment_ids))
             for each in index.segments
         )
-        covered = frozenset[int]().union(*(fragments for _, fragments, _ in segments))
-        outside = tuple(sorted(live.keys() - covered))
+        outside = sorted(live.keys() - frozenset[int]().union(*(covered for _, covered, _ in segments)))
+        kind = _kind(index)
+        keeps_old_values = dataset.has_stable_row_ids and kind in _KEEPING_OLD_VALUES
+        changed = (number for number in outside if keeps_old_values and not _is_new(fragments[number], index.fields))
         states.append(
             IndexState(
-                index.name,
-                _kind(index),
-                tuple(index.field_names),
-                segments,
-                sum(live[fragment] for fragment in outside),
-                outside,
+                name=index.name,
+                kind=kind,
+                columns=tuple(index.field_names),
+                segments=segments,
+                unindexed_rows=sum(live[number] for number in outside),
+                unindexed_fragments=tuple(outside),
+                changed_fragments=frozenset(changed),
             )
         )
     return states
@@ -197,6 +206,8 @@ def _plan_index(dataset: LanceDataset, state: IndexState, policy: MaintenancePol
     reason = f"{state.unindexed_rows} rows are outside of it" if state.unindexed_rows else "its segments can be merged"
     if fold > (depth or 0):
         depth, reason = fold, "it has entries of deleted rows"
+    if state.changed_fragments:
+        depth, reason = len(sizes), "rows that it covers were changed"
     if depth is None:
         return None
     rows = state.unindexed_rows + sum(sizes[len(sizes) - depth :])
@@ -242,6 +253,14 @@ def _range_of(dataset: LanceDataset, state: IndexState, *, is_cosine: bool) -> t
             numbers = numbers / np.where(norms == 0, 1, norms)
         low, high = min(low, float(np.nanmin(numbers))), max(high, float(np.nanmax(numbers)))
     return low, high
+
+
+def _is_new(metadata: FragmentMetadata, fields: Sequence[int]) -> bool:
+    """Return whether no row of a fragment had another value of some fields before, by an update or in place."""
+    document = metadata.to_json()
+    created, updated = document.get("created_at_version_meta"), document.get("last_updated_at_version_meta")
+    first = metadata.files[0].fields if metadata.files else []
+    return created is not None and created == updated and all(field in first for field in fields)
 
 
 def _kind(index: IndexDescription) -> str:

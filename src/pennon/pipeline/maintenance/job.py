@@ -13,8 +13,9 @@ from pennon.core.identifiers import format_identifier
 from pennon.core.job_model import JobKind, MaintenanceResult
 from pennon.jobs.errors import LeaseLostError, StopRequestedError
 from pennon.maintenance import retention
+from pennon.maintenance.compaction import UNMAPPED_TYPES
 from pennon.maintenance.guard import Folds
-from pennon.maintenance.index_upkeep import UNMAPPED_TYPES, IndexState
+from pennon.maintenance.index_upkeep import IndexState
 from pennon.maintenance.policy import MaintenancePolicy, check_values, resolve_policy
 from pennon.pipeline.job_pins import JobPins
 from pennon.pipeline.maintenance.compaction_step import CompactionStep
@@ -71,7 +72,7 @@ class Maintenance:
     def _run_steps(self) -> None:
         kind = self._job.kind
         if kind in (JobKind.MAINTAIN, JobKind.COMPACT):
-            self._step("optimize_indices", lambda: self._optimize_for_compaction(everything=kind == JobKind.MAINTAIN))
+            self._step("optimize_indices", self._optimize_before_compaction)
             self._step("compact", self._compaction.run)
             self._step("optimize_new_fragments", self._optimize_after_compaction)
         if kind == JobKind.OPTIMIZE_INDICES:
@@ -96,13 +97,9 @@ class Maintenance:
             if name == "compact":
                 self._compaction.remove_uncommitted_files()
 
-    def _optimize_for_compaction(self, *, everything: bool) -> None:
-        """Fold indexes; before a compaction alone, only those that must lose deleted rows."""
-        unclean = self._compaction.unclean()
-        if everything:
-            IndexStep(self._work, self._folds).run(unclean)
-        elif unclean:
-            IndexStep(self._work, self._folds).run(unclean, lambda state: state.is_vector)
+    def _optimize_before_compaction(self) -> None:
+        """Fold indexes: fragments of different segments are never merged, and some must lose deleted rows first."""
+        IndexStep(self._work, self._folds).run(self._compaction.unclean())
 
     def _optimize_after_compaction(self) -> None:
         def lost_fragments(state: IndexState) -> bool:
