@@ -171,7 +171,7 @@ def _options(group: Sequence[FragmentSize], policy: MaintenancePolicy, row_bytes
         "io_buffer_size": _IO_BUFFER_BYTES,
     }
     if size >= _BINARY_COPY_ROW_BYTES:
-        options["compaction_mode"] = "try_binary_copy"
+        options["compaction_mode"] = "TryBinaryCopy"
     return options
 
 
