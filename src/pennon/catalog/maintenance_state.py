@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, LiteralString
 
 from pennon.catalog.versions import Statistics, statistics_of
@@ -132,6 +132,13 @@ def followed_until(connection: Connection) -> int:
 def follow(connection: Connection, until: int) -> None:
     """Record the time up to which commits were followed."""
     connection.run("UPDATE maintenance_cursor SET followed_until = ? WHERE followed_until < ?", until, until)
+
+
+def record_orphans(connection: Connection, table_id: str, branch: str, at: int) -> None:
+    """Record when orphan files of a branch were looked for."""
+    found = find(connection, table_id, branch)
+    if found is not None:
+        save(connection, replace(found.state, orphans_at=at))
 
 
 def delete_branch(connection: Connection, table_id: str, branch: str) -> None:

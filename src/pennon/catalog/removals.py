@@ -19,12 +19,14 @@ class Removal:
     branch: str
     versions: tuple[int, ...]
     removed_at: int
+    #: Whether their manifests are gone, so that only their other files are left.
+    unlisted: bool = False
 
 
 def insert(connection: Connection, removal: Removal) -> None:
     """Record a removal; raises ``ForeignKeyError`` if the table was dropped."""
     connection.run(
-        "INSERT INTO removals (id, table_id, branch, versions, removed_at) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO removals (id, table_id, branch, versions, removed_at, unlisted) VALUES (?, ?, ?, ?, ?, 0)",
         removal.id,
         removal.table_id,
         removal.branch,
@@ -36,12 +38,17 @@ def insert(connection: Connection, removal: Removal) -> None:
 def of_branch(connection: Connection, table_id: str, branch: str) -> list[Removal]:
     """Return the removals of a branch, oldest first."""
     rows = connection.all(
-        "SELECT id, table_id, branch, versions, removed_at FROM removals WHERE table_id = ? AND branch = ? "
+        "SELECT id, table_id, branch, versions, removed_at, unlisted FROM removals WHERE table_id = ? AND branch = ? "
         "ORDER BY removed_at, id",
         table_id,
         branch,
     )
-    return [Removal(row[0], row[1], row[2], tuple(json.loads(row[3])), int(row[4])) for row in rows]
+    return [Removal(row[0], row[1], row[2], tuple(json.loads(row[3])), int(row[4]), bool(row[5])) for row in rows]
+
+
+def of_table(connection: Connection, table_id: str) -> list[str]:
+    """Return the ids of all removals of a table."""
+    return [row[0] for row in connection.all("SELECT id FROM removals WHERE table_id = ?", table_id)]
 
 
 def oldest(connection: Connection, table_id: str, branch: str) -> int | None:
@@ -55,9 +62,9 @@ def contains(connection: Connection, table_id: str, branch: str, version: int) -
     return any(version in removal.versions for removal in of_branch(connection, table_id, branch))
 
 
-def keep(connection: Connection, removal: Removal, versions: tuple[int, ...]) -> None:
-    """Change the versions of a removal."""
-    connection.run("UPDATE removals SET versions = ? WHERE id = ?", json.dumps(versions), removal.id)
+def mark_unlisted(connection: Connection, removal_id: str, versions: tuple[int, ...]) -> None:
+    """Record that the manifests of these versions are gone; others of the removal are versions again."""
+    connection.run("UPDATE removals SET versions = ?, unlisted = 1 WHERE id = ?", json.dumps(versions), removal_id)
 
 
 def delete(connection: Connection, removal_id: str) -> None:

@@ -52,6 +52,11 @@ def find(connection: Connection, upload_id: str) -> Upload | None:
     return Upload(*row) if row else None
 
 
+def exist(connection: Connection, table_id: str) -> bool:
+    """Return whether a table has uploads that are not complete."""
+    return connection.one("SELECT 1 FROM uploads WHERE table_id = ? LIMIT 1", table_id) is not None
+
+
 def put_part(connection: Connection, upload_id: str, part: UploadPart) -> UploadPart | None:
     """Insert or replace a part, and return the replaced one; raises ``ForeignKeyError`` without its upload."""
     row = connection.one(

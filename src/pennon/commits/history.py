@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
 
-from pennon.catalog import ForeignKeyError, column_writes, tables, versions
+from pennon.catalog import ForeignKeyError, column_writes, removals, tables, versions
 from pennon.catalog.versions import MAIN, Version
 from pennon.commits.column_writes import ColumnWrite
 from pennon.commits.manifest import InvalidManifestError, Manifest, parse_manifest
@@ -154,6 +154,8 @@ class History:
         found, write = stored
 
         def work(connection: Connection) -> bool:
+            if removals.contains(connection, table.id, branch, number):
+                return False  # a cleanup is removing it
             added = insert_version(connection, found)
             if added and write is not None:
                 column_writes.save(connection, table.id, branch, number, write.encode())

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pennon.catalog import removals, transactions, versions
+from pennon.catalog.maintenance_state import VersionAges, version_ages
+from pennon.catalog.removals import Removal
+from pennon.core.clock import now_millis
+from pennon.core.identifiers import new_id
+from pennon.core.job_model import JobKind
+from pennon.maintenance.auto_cleanup import take_over_auto_cleanup
+from pennon.maintenance.needed_versions import UnknownNeedsError, find_needed, referenced_versions
+from pennon.maintenance.orphans import remove_orphans_daily
+from pennon.maintenance.removed_files import remove_old_files
+from pennon.maintenance.removed_manifests import RemovedManifests, read_archive, write_archive
+from pennon.maintenance.schedule import FILE_BATCH_MILLIS
+from pennon.storage.layout import versions_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pennon.catalog import Connection, Database
     from pennon.catalog.jobs import Job
     from pennon.catalog.tables import Table
+    from pennon.catalog.versions import Version
     from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
+    from pennon.maintenance.needed_versions import Needed
     from pennon.maintenance.policy import MaintenancePolicy
     from pennon.storage.root import StorageRoot
     from pennon.tables.writer import Writer
+
+Result = TypeVar("Result")
+
+#: Versions that are removed together: their manifests are held in memory.
+_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -82,11 +107,163 @@ def clean(
     services: CleanupServices, lease: CleanupLease, table: Table, branch: str, policy: MaintenancePolicy
 ) -> Cleaned:
     """Remove the versions of a branch that its policy does not keep, and files that no version needs."""
-    raise NotImplementedError
+    services.ownership.require_table(table)
+    cleanup = _Cleanup(services, lease, table, branch)
+    cleanup.resume()
+    if not branch:
+        take_over_auto_cleanup(services, lease.job, table)
+    removed = cleanup.remove_versions(policy)
+    keep_millis = int(policy.min_file_seconds * 1000)
+    if lease.job.kind != JobKind.CLEANUP:
+        keep_millis += FILE_BATCH_MILLIS  # each time reads all manifests
+    files = remove_old_files(services.database, cleanup.folder, table, branch, keep_millis, lease.check)
+    orphans = remove_orphans_daily(services.database, cleanup.folder, table, branch, lease.check)
+    return Cleaned(removed, files.files + orphans.files, files.bytes + orphans.bytes)
 
 
 def why_kept(
     services: RetentionServices, table: Table, branch: str, version: int, policy: MaintenancePolicy
 ) -> list[str]:
     """Return why a version is kept, as sentences; empty if the next cleanup removes it."""
-    raise NotImplementedError
+    found = services.history.find(table, branch, version)
+    folder = services.storage_root.folder(table.location)
+
+    def read(connection: Connection) -> list[str]:
+        following = versions.page(connection, table.id, branch, after=version, descending=False, limit=1)
+        if not following:
+            return ["It is the newest version."]
+        ages = _version_ages(connection, table, branch, policy)
+        replaced = following[0].recorded_at
+        reasons = []
+        try:
+            reasons += find_needed(connection, folder, table, branch).get(version, [])
+        except UnknownNeedsError as error:
+            reasons.append(str(error))
+        if version >= ages.beyond_min_age:
+            reasons.append(_age_reason(replaced, policy.min_version_seconds, "min_version_seconds"))
+        elif version >= max(ages.beyond_rank, ages.beyond_max_age):
+            reasons.append(
+                f"It is one of the newest {policy.max_versions} versions (max_versions), and "
+                + _age_reason(replaced, policy.max_version_seconds, "max_version_seconds", start="it")
+            )
+        return reasons
+
+    return services.database.read(read) if not found.pending else ["Its commit is not complete yet."]
+
+
+def _age_reason(replaced: int, seconds: float, field: str, start: str = "It") -> str:
+    age = max(now_millis() - replaced, 0) // 1000
+    return f"{start} was replaced {age} seconds ago, which is less than {field} ({seconds:g})."
+
+
+def _version_ages(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> VersionAges:
+    now = now_millis()
+    return version_ages(
+        connection,
+        table.id,
+        branch,
+        max_versions=policy.max_versions,
+        min_age=now - int(policy.min_version_seconds * 1000),
+        max_age=now - int(policy.max_version_seconds * 1000),
+    )
+
+
+class _Cleanup:
+    """The cleanup of one branch.
+
+    Versions are removed in batches, each in four steps. An archive of the manifests is written. The records of the
+    versions are deleted, and that of the removal is added, in one transaction. The manifests are removed. Versions that
+    were tagged meanwhile become versions again. After a crash, the next cleanup repeats the last two steps.
+    """
+
+    def __init__(self, services: CleanupServices, lease: CleanupLease, table: Table, branch: str) -> None:
+        self._services = services
+        self._lease = lease
+        self._table = table
+        self._branch = branch
+        self.folder = services.storage_root.folder(table.location)
+
+    def resume(self) -> None:
+        """Finish what a cleanup that was interrupted has left."""
+        if all(removal.unlisted for removal in self._read(removals.of_branch)):
+            return
+        with self._services.writer.lock(self._table):
+            for removal in self._read(removals.of_branch):
+                if not removal.unlisted:
+                    self._lease.check()
+                    self._unlist(removal, read_archive(self.folder, removal.id))
+
+    def remove_versions(self, policy: MaintenancePolicy) -> int:
+        """Remove the versions that the policy does not keep; return their number."""
+        ages = self._services.database.read(
+            lambda connection: _version_ages(connection, self._table, self._branch, policy)
+        )
+        old = self._read(partial(versions.in_range, start=0, end=ages.removable_before))
+        needed = self._needed() if old else {}
+        going = [version for version in old if version.version not in needed and not version.pending]
+        return sum(self._remove(going[start : start + _BATCH]) for start in range(0, len(going), _BATCH))
+
+    def _remove(self, batch: Sequence[Version]) -> int:
+        self._lease.check()
+        removal_id = new_id()
+        removed = RemovedManifests({record.version: record for record in batch}, self._manifests(batch))
+        write_archive(self.folder, removal_id, removed)
+        with self._services.writer.lock(self._table):
+            needed = self._needed()
+            numbers = tuple(record.version for record in batch if record.version not in needed)
+            removal = Removal(removal_id, self._table.id, self._branch, numbers, now_millis())
+            self._services.database.write(lambda connection: self._record(connection, removal))
+            kept = self._unlist(removal, removed)
+        self._services.queue.end_commit(self._lease.job)
+        return len(numbers) - kept
+
+    def _record(self, connection: Connection, removal: Removal) -> None:
+        """Delete the records of versions, unless the job may not commit any more."""
+        job = self._lease.job
+        self._services.queue.begin_commit(connection, job)
+        removals.insert(connection, removal)
+        versions.delete_numbers(connection, self._table.id, self._branch, removal.versions)
+        properties = {"operation": "Cleanup", "principal": job.submitted_by, "job_id": job.id}
+        transactions.insert(connection, "Cleanup", self._table.identifier, properties)
+
+    def _unlist(self, removal: Removal, removed: RemovedManifests) -> int:
+        """Remove the manifests of removed versions; return the number of those that must stay.
+
+        A pin is set without a lock, and then it is checked that the manifest is still there. So a version whose
+        manifest was removed before its pin was set has no pin, and any other is seen here.
+        """
+        place = versions_folder(self._branch)
+        records = [removed.records[number] for number in removal.versions if number in removed.records]
+        self.folder.remove_files([f"{place}/{record.manifest}" for record in records])
+        referenced = referenced_versions(self.folder, self._branch)
+        kept = [record for record in records if record.version in referenced and record.version in removed.manifests]
+        restored = [self._restore(record, removed.manifests[record.version]) for record in kept]
+        gone = tuple(number for number in removal.versions if number not in {record.version for record in kept})
+
+        def work(connection: Connection) -> None:
+            for record in restored:
+                versions.insert(connection, record)
+            removals.mark_unlisted(connection, removal.id, gone)
+
+        self._services.database.write(work)
+        return len(kept)
+
+    def _restore(self, record: Version, content: bytes) -> Version:
+        path = f"{versions_folder(self._branch)}/{record.manifest}"
+        stored = self.folder.put_if_absent(path, content) or self.folder.stat(path)
+        return replace(record, e_tag=stored.e_tag if stored else None, staged=None)
+
+    def _manifests(self, batch: Sequence[Version]) -> dict[int, bytes]:
+        found = {}
+        for record in batch:
+            with suppress(FileNotFoundError):  # a client's cleanup has removed it
+                found[record.version] = self.folder.read(f"{versions_folder(self._branch)}/{record.manifest}")
+        return found
+
+    def _needed(self) -> Needed:
+        return self._services.database.read(
+            lambda connection: find_needed(connection, self.folder, self._table, self._branch)
+        )
+
+    def _read(self, find: Callable[[Connection, str, str], Result]) -> Result:
+        return self._services.database.read(lambda connection: find(connection, self._table.id, self._branch))

@@ -14,7 +14,7 @@ from lance_namespace.errors import (
 )
 from lance_namespace_urllib3_client.models import BranchContents
 
-from pennon.catalog import column_states, column_writes, versions
+from pennon.catalog import column_states, column_writes, maintenance_state, removals, versions
 from pennon.catalog.tables import Table
 from pennon.core.paging import cut_page
 from pennon.namespace.requests import name_cursor, request_as, table_id
@@ -99,6 +99,8 @@ class BranchOperations:
             versions.delete_branch(connection, table.id, name)
             column_states.delete_branch(connection, table.id, name)
             column_writes.delete_branch(connection, table.id, name)
+            maintenance_state.delete_branch(connection, table.id, name)
+            removals.delete_branch(connection, table.id, name)
 
         def work(dataset: lance.LanceDataset) -> None:
             known = self.resolver.branches(table)

@@ -71,6 +71,12 @@ class FileIO(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        """Remove files, those that exist; on object stores many with one request."""
+
+    def walk(self, path: str) -> Iterator[StoredFile]:
+        """Return the files in a subfolder and below it; empty if it does not exist. Links are not followed."""
+
     def remove_all(self) -> None:
         """Remove the folder with everything in it."""
 

@@ -126,6 +126,23 @@ class LocalFileIO:
     def remove(self, path: str) -> None:
         Path(self._path, path).unlink(missing_ok=True)
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.remove(path)
+        for parent in sorted({os.path.dirname(path) for path in paths}, key=len, reverse=True):  # noqa: PTH120
+            if os.path.basename(os.path.dirname(parent)) in {"_indices", "data"}:  # noqa: PTH119, PTH120 (of one index)
+                with contextlib.suppress(OSError):
+                    os.rmdir(f"{self._path}/{parent}")  # noqa: PTH106
+
+    def walk(self, path: str) -> Iterator[StoredFile]:
+        if self.is_link(path):
+            return
+        for folder, _, names in os.walk(f"{self._path}/{path}"):
+            for name in names:
+                file = os.path.join(folder, name)  # noqa: PTH118
+                with contextlib.suppress(FileNotFoundError):
+                    yield _stored(os.path.relpath(file, self._path), os.lstat(file))
+
     def remove_all(self) -> None:
         """Move the folder away atomically, then remove it, so that readers never see it partly removed."""
         path = Path(self._path)

@@ -150,6 +150,17 @@ class ObjectStoreFileIO:
         with contextlib.suppress(NotFoundError, FileNotFoundError):
             obstore.delete(self._store, self._key(path))
 
+    def remove_files(self, paths: Sequence[str]) -> None:
+        keys = [self._key(path) for path in paths]
+        for start in range(0, len(keys), _DELETE_BATCH):
+            with contextlib.suppress(NotFoundError, FileNotFoundError):
+                obstore.delete(self._store, keys[start : start + _DELETE_BATCH])
+
+    def walk(self, path: str) -> Iterator[StoredFile]:
+        for batch in obstore.list(self._store, prefix=self._key(path) + "/", chunk_size=_DELETE_BATCH):
+            for entry in batch:
+                yield self._stored(entry)
+
     def remove_all(self) -> None:
         for batch in obstore.list(self._store, prefix=self.store_path + "/", chunk_size=_DELETE_BATCH):
             obstore.delete(self._store, [entry["path"] for entry in batch])

@@ -63,6 +63,12 @@ class ReadOnlyFileIO:
     def remove(self, path: str) -> None:  # noqa: ARG002
         refuse()
 
+    def remove_files(self, paths: Sequence[str]) -> None:  # noqa: ARG002
+        refuse()
+
+    def walk(self, path: str) -> Iterator[StoredFile]:
+        return self._folder.walk(path)
+
     def remove_all(self) -> None:
         refuse()
 

@@ -49,6 +49,7 @@ CREATE TABLE removals (
     table_id TEXT NOT NULL REFERENCES tables (id) ON DELETE CASCADE,
     branch {key} NOT NULL,
     versions TEXT NOT NULL,
-    removed_at BIGINT NOT NULL
+    removed_at BIGINT NOT NULL,
+    unlisted INTEGER NOT NULL
 );
 CREATE INDEX removals_by_table ON removals (table_id, branch);
