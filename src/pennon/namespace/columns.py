@@ -33,6 +33,7 @@ from pennon.tables.field_paths import (
     split_path,
     stored_metadata,
 )
+from pennon.tables.query.column_names import check_long_names
 from pennon.tables.query.expressions import SqlLimits, check_expression, check_written_size
 from pennon.tables.query.row_sizes import batch_rows_for, row_sizes_of
 from pennon.tables.schema_checks import check_column_names, check_schema
@@ -273,6 +274,7 @@ def _add(dataset: lance.LanceDataset, entries: list[AddColumnsEntry], folder: Fi
                 f"The column {entry.name!r} needs exactly one of expression, computed or virtual_column."
             )
         checked = check_expression(entry.expression or entry.computed or "", limits)
+        check_long_names(dataset, checked)
         if entry.expression is not None:
             expressions[entry.name] = checked
         elif entry.computed is not None:
@@ -288,7 +290,7 @@ def _add(dataset: lance.LanceDataset, entries: list[AddColumnsEntry], folder: Fi
             check_type(field)
         check_written_size(dataset, expressions.values(), None, limits)
         sizes = row_sizes_of(dataset)
-        row_bytes = sum(map(sizes.bytes_named_in, expressions.values()))
+        row_bytes = sum(map(sizes.bytes_evaluated_by, expressions.values()))
         dataset.add_columns(expressions, batch_size=batch_rows_for(row_bytes))
     if empty:
         dataset.add_columns(empty)

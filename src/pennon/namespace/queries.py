@@ -16,6 +16,7 @@ from pennon.namespace.resolver import TableResolver
 from pennon.services import Services
 from pennon.storage.layout import check_branch
 from pennon.tables.lance_errors import typed_errors
+from pennon.tables.query.column_names import check_long_names
 from pennon.tables.query.expressions import parse_expression
 from pennon.tables.query.scan import (
     BatchStream,
@@ -76,7 +77,7 @@ class QueryOperations:
         table = self.resolver.table(identifier)
         handle = self.services.datasets.open(table, query.branch, query.version)
         if not is_read_from_first_rows(handle, query):
-            query = isolate_conversions(fit_to_rows(query, handle.row_sizes), handle.text_columns)
+            query = _prepare(query, handle)
         reader: BatchStream
         if query.isolation_reason is None:
             reader = open_reader(handle, query, is_local=self.services.storage_root.root.is_local)
@@ -103,8 +104,15 @@ class QueryOperations:
         predicate = parse_expression(request.predicate or "", self.services.sql_limits)
         branch = check_branch(request.branch)
         handle = self.services.datasets.open(table, branch, request.version)
-        query = TableQuery(filter=predicate.text, k=0, branch=branch, isolation_reason=predicate.isolation_reason)
+        query = TableQuery(
+            filter=predicate.text,
+            k=0,
+            branch=branch,
+            isolation_reason=predicate.isolation_reason,
+            copies=predicate.growth.copies,
+        )
         if predicate.text:
+            check_long_names(handle.dataset, predicate.text)
             query = fit_to_rows(query, handle.row_sizes)
         if query.isolation_reason is None:
             return ln.CountTableRowsResponse(count=count_rows(handle.dataset, predicate.text, query.batch_rows))
@@ -142,7 +150,7 @@ class QueryOperations:
     ) -> str:
         table = self.resolver.table(identifier)
         handle = self.services.datasets.open(table, query.branch, query.version)
-        query = isolate_conversions(fit_to_rows(query, handle.row_sizes), handle.text_columns)
+        query = _prepare(query, handle)
         if query.isolation_reason is not None:
             process_request = self._process_request(table, handle, query)
             plan_text = self.services.query_pool.describe_plan(process_request, action, verbose=verbose)
@@ -166,3 +174,10 @@ class QueryOperations:
         """Return a plan with the name of the table's folder instead of its path."""
         path = self.resolver.folder(table).store_path
         return plan.replace(path, path.rpartition("/")[2])
+
+
+def _prepare(query: Query, handle: Handle) -> Query:
+    """Check a query's column names, and return the query with its process and number of rows in a batch."""
+    values = query.columns.values() if isinstance(query.columns, dict) else ()
+    check_long_names(handle.dataset, query.filter, *values)
+    return isolate_conversions(fit_to_rows(query, handle.row_sizes), handle.text_columns)

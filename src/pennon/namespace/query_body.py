@@ -14,6 +14,7 @@ from pennon.tables.query.expressions import (
     SqlLimits,
     find_isolation_reason,
     parse_expression,
+    total_growth,
 )
 from pennon.tables.query.full_text import FullText
 from pennon.tables.query.scan import Selection, TableQuery
@@ -66,6 +67,7 @@ def parse_query(body: Body, limits: SqlLimits = DEFAULT_LIMITS) -> TableQuery:
         version=_optional(body, "version", int),
         branch=check_branch(_optional(body, "branch", str)),
         isolation_reason=reason,
+        copies=total_growth(condition, expressions).copies,
         converted=tuple(frozenset().union(*(each.converted for each in (condition, *expressions)))),
     )
 

@@ -23,6 +23,7 @@ from pennon.services import Services
 from pennon.storage.layout import check_branch
 from pennon.tables.arrow_stream import ArrowSource, source_of
 from pennon.tables.field_paths import find_field
+from pennon.tables.query.column_names import check_long_names
 from pennon.tables.query.expressions import check_expression, check_written_size
 from pennon.tables.query.row_sizes import delete_rows, update_rows
 from pennon.tables.schema_checks import require_same_schema
@@ -158,6 +159,7 @@ class RowOperations:
         def work(dataset: lance.LanceDataset) -> UpdateResult:
             for path in updates:
                 find_field(dataset.schema, path)
+            check_long_names(dataset, predicate, *updates.values())
             check_written_size(dataset, updates.values(), predicate, limits)
             return update_rows(dataset, updates, predicate)
 
@@ -181,6 +183,7 @@ class RowOperations:
         predicate = check_expression(request.predicate, self.services.sql_limits)
 
         def work(dataset: lance.LanceDataset) -> DeleteResult:
+            check_long_names(dataset, predicate)
             return delete_rows(dataset, predicate)
 
         result, written = self.services.writer.change(

@@ -11,8 +11,9 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from pennon.tables.field_paths import find_field, split_path
+from pennon.tables.query.column_names import check_long_names
 from pennon.tables.query.expressions import DEFAULT_LIMITS, SqlLimits, check_expression
-from pennon.tables.query.row_sizes import check_evaluated_columns
+from pennon.tables.query.row_sizes import check_merged_columns
 
 if TYPE_CHECKING:
     from io import BufferedRandom
@@ -83,7 +84,8 @@ class Merge:
         """Return the builder that runs the upsert on a dataset, with a timeout for retries."""
         for key in self._keys:
             find_field(dataset.schema, key)
-        check_evaluated_columns(dataset, " ".join([*self._keys, self._update_condition, self._delete_condition]))
+        check_long_names(dataset, self._update_condition, self._delete_condition)
+        check_merged_columns(dataset, self._keys, [self._update_condition, self._delete_condition])
         request = self._request
         builder = dataset.merge_insert(self._keys)
         if request.when_matched_update_all:

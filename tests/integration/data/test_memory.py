@@ -48,6 +48,17 @@ def write_long_texts(path: Path) -> None:
     lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), path)
 
 
+def write_ordinary_texts(path: Path) -> None:
+    """Write rows that fit into memory 8192 at a time, but not many copies of them."""
+    text = ["x" * 8000] * 1024
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    batches = (
+        pa.record_batch([pa.array(range(n, n + 1024), pa.int64()), pa.array(text)], schema=schema)
+        for n in range(0, 8192, 1024)
+    )
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), path)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage root with tables that clients wrote themselves, by the name that SQL has for their values."""
@@ -56,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, (_, values) in enumerate(repeated_values()):
         lance.write_dataset(pa.table({"id": ids, "v": values}), root / f"repeated_{number}.lance")
     write_long_texts(root / "texts.lance")
+    write_ordinary_texts(root / "ordinary.lance")
     return root
 
 
@@ -108,6 +120,27 @@ def test_wide_rows_are_scanned_and_updated_a_few_at_a_time(server: PennonProcess
         assert error(refused) == (400, 13)
         assert "rows at a time" in refused.text
         assert table.do("update", {"updates": [["id", "-1"]], "predicate": "id = 7"})["updated_rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "status"),
+    [
+        ("count_rows", {"predicate": f"length({'||'.join(['v'] * 16)}) = 1"}, 200),
+        ("delete", {"predicate": f"length({'||'.join(['v'] * 60)}) = 1"}, 400),
+        ("update", {"updates": [["v", "||".join(["v"] * 60)]], "predicate": "id < 8000"}, 400),
+        ("update", {"updates": [["v", "||".join(["v"] * 60)]], "predicate": "id < 3"}, 200),
+        ("add_columns", {"new_columns": [{"name": "n", "expression": f"length({'||'.join(['v'] * 60)})"}]}, 200),
+    ],
+)
+def test_copies_of_values_count_towards_the_rows_of_a_batch(
+    server: PennonProcess, verb: str, body: dict[str, Any], status: int
+) -> None:
+    with RestClient(server.url) as http:
+        before = memory_of(server)
+        answer = DataTable(http, "ordinary").ask(verb, body)
+        assert answer.status_code == status, answer.text[:500]
+        grown = server.peak_memory_bytes - before
+        assert grown < MAX_GROWTH_BYTES, f"the server grew by {grown // MEGABYTE} MB"
 
 
 def test_an_index_on_wide_values_is_refused(tmp_path: Path) -> None:

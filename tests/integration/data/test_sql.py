@@ -314,6 +314,25 @@ def test_long_sql_is_refused_by_its_limits(table: DataTable) -> None:
     assert table.ids(filter=f"id IN ({numbers[:200_000].rpartition(',')[0]})") == list(range(100))
 
 
+def test_an_unknown_long_name_is_refused_before_lance_looks_for_similar_ones(table: DataTable) -> None:
+    unknown = "x" * 10_000
+    where = f"{unknown} = 1"
+    condition = {"when_matched_update_all": True, "when_matched_update_all_filt": f"source.{where}"}
+    for refused in (
+        table.ask("query", {"k": 1, "filter": where}),
+        table.ask("query", {"k": 1, "columns": {"column_aliases": {"a": f"{unknown} + 1"}}}),
+        table.ask("explain_plan", {"query": {"k": 1, "vector": {}, "filter": where}}),
+        table.ask("count_rows", {"predicate": where}),
+        table.ask("delete", {"predicate": where}),
+        table.ask("update", {"updates": [["id", unknown]]}),
+        table.ask("update", {"updates": [["id", "1"]], "predicate": where}),
+        table.ask("add_columns", {"new_columns": [{"name": "n", "expression": f"{unknown} + 1"}]}),
+        table.send("merge_insert", rows(3), on="id", **condition),
+    ):
+        assert error(refused) == (404, 12)
+        assert refused.json()["error"] == f"There is no column '{unknown[:50]}…' of 10000 letters."
+
+
 def test_a_long_value_is_written_into_few_rows_only(table: DataTable) -> None:
     value = "'" + "x" * 1_000_000 + "'"
     done = table.do("update", {"updates": [["word", value]], "predicate": "id = 1"})

@@ -12,7 +12,7 @@ quotes the text, and Arrow aborts the process when the error of a stream contain
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -152,20 +152,24 @@ class Expression:
 def parse_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> Expression:
     """Parse an expression or a filter; raises ``InvalidInputError`` if Lance must not evaluate it."""
     if len(sql) <= _CACHED_LENGTH:
-        return _parse_short(sql)
+        return _parse(sql)
     if len(sql) > limits.max_bytes or len(sql.encode(errors="replace")) > limits.max_bytes:
         raise InvalidInputError(
             f"The SQL is longer than {limits.max_bytes} bytes, the server's max_expression_bytes. Split the request, "
             "or put long lists of values into a table and join it in a view."
         )
-    with _long_expression_lock:
-        parsed = _Parser(sql).parse(long=True)
+    parsed = _parse(sql)
     if parsed.literals > limits.max_literals:
         raise InvalidInputError(
             f"The SQL has {parsed.literals} literals, more than {limits.max_literals}, the server's "
             "max_expression_literals. Split the values over several requests."
         )
     return parsed
+
+
+def count_copies(sql: str) -> int:
+    """Return how many copies of its columns a checked expression may make for each row."""
+    return _parse(sql).growth.copies
 
 
 def check_expression(sql: str, limits: SqlLimits = DEFAULT_LIMITS) -> str:
@@ -207,25 +211,30 @@ def check_written_size(dataset: LanceDataset, values: Iterable[str], where: str 
         )
 
 
-def find_isolation_reason(condition: Expression, values: Iterable[Expression]) -> str | None:
-    """Return why a query must run in a query process; None if the API process may run it.
-
-    ``values`` are the returned columns: a literal among them is written into each row, and a column selected twice is
-    sent twice.
-    """
-    values, total = list(values), Growth()
+def find_isolation_reason(condition: Expression, values: Sequence[Expression]) -> str | None:
+    """Return why a query must run in a query process; None if the API process may run it."""
     for expression in (condition, *values):
         reason = expression.isolation_reason
         if reason is not None:
             return reason
-        total += expression.growth
+    total = total_growth(condition, values)
+    return _exceeded_bound(total, _REQUEST_FACTOR * _QUERY_COPIES, _REQUEST_FACTOR * _QUERY_BYTES)
+
+
+def total_growth(condition: Expression, values: Sequence[Expression]) -> Growth:
+    """Return the growth of all expressions of a query together.
+
+    ``values`` are the returned columns: a literal among them is written into each row, and a column selected twice is
+    sent twice.
+    """
+    total = sum((value.growth for value in values), condition.growth)
     distinct = {_plain_name(value.text) for value in values if value.is_column}
     repeated = sum(value.is_column for value in values) - len(distinct)
     total += Growth(operands=repeated)
     for value in values:
         if not value.is_column:
             total += Growth(operands=1, literal_bytes=value.value_bytes)
-    return _exceeded_bound(total, _REQUEST_FACTOR * _QUERY_COPIES, _REQUEST_FACTOR * _QUERY_BYTES)
+    return total
 
 
 def _plain_name(column: str) -> str:
@@ -469,6 +478,13 @@ def _called_function(name: str) -> str | None:
         f"The function {name[:50]!r} is not offered in SQL expressions. Use one that the SQL reference lists, or write "
         "a view or a feature column."
     )
+
+
+def _parse(sql: str) -> Expression:
+    if len(sql) <= _CACHED_LENGTH:
+        return _parse_short(sql)
+    with _long_expression_lock:
+        return _Parser(sql).parse(long=True)
 
 
 @lru_cache(maxsize=4096)

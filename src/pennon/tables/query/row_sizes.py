@@ -7,6 +7,7 @@ Files on storage do not tell: repeated values take no space there. So a few rows
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
@@ -18,6 +19,7 @@ from lance_namespace.errors import InvalidInputError
 
 from pennon.tables.blobs import has_blobs
 from pennon.tables.lance_errors import typed_errors
+from pennon.tables.query.expressions import count_copies
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -35,7 +37,7 @@ _BATCH_BYTES = 16 * 1024 * 1024
 MAX_VALUE_BYTES = 8 * 1024 * 1024
 #: What a change may read into one batch; it takes twice as much memory.
 _MAX_CHANGED_BYTES = 1024**3
-_SAMPLE_ROWS = 8
+_SAMPLE_ROWS = 16
 #: When the first row is larger than this, no others are read.
 _MAX_FIRST_ROW_BYTES = 1024 * 1024
 _BLOB_DESCRIPTOR_BYTES = 64
@@ -84,6 +86,11 @@ class RowSizes:
         """Return the bytes of the columns that an expression names, or that it may name."""
         text = sql.lower()
         return self._total(name for name in self._sizes if name.lower() in text) if text else 0
+
+    def bytes_evaluated_by(self, sql: str) -> int:
+        """Return the bytes that an expression may need for each row: the columns that it names, and its copies."""
+        named = self.bytes_named_in(sql)
+        return named * count_copies(sql) if named else 0
 
     def after_update(self, dataset: LanceDataset, columns: Iterable[str]) -> RowSizes:
         """Return the sizes in the version that an update made: only the columns that it set have other values."""
@@ -178,9 +185,15 @@ def delete_rows(dataset: LanceDataset, condition: str) -> DeleteResult:
     return result
 
 
-def check_evaluated_columns(dataset: LanceDataset, condition: str) -> None:
-    """Refuse the condition of a change if its columns would not fit into memory: Lance reads batches of 8192 rows."""
-    _check_sizes(dataset, partial(_check_condition, dataset, condition))
+def check_merged_columns(dataset: LanceDataset, keys: Iterable[str], conditions: Iterable[str]) -> None:
+    """Refuse an upsert if its keys or the columns of its conditions would not fit into memory."""
+    keys, conditions = " ".join(keys), list(conditions)
+
+    def check(sizes: RowSizes) -> None:
+        evaluated = sum(map(sizes.bytes_evaluated_by, conditions))
+        _check_evaluated_bytes(dataset, sizes.bytes_named_in(keys) + evaluated)
+
+    _check_sizes(dataset, check)
 
 
 def _check_sizes(dataset: LanceDataset, check: Callable[[RowSizes], None]) -> RowSizes:
@@ -198,11 +211,11 @@ def _check_sizes(dataset: LanceDataset, check: Callable[[RowSizes], None]) -> Ro
 
 
 def _check_rewritten_rows(dataset: LanceDataset, where: str | None, values: Iterable[str], sizes: RowSizes) -> None:
-    row_bytes = sizes.row_bytes + sum(map(sizes.bytes_named_in, values))
+    row_bytes = sizes.row_bytes + sum(map(sizes.bytes_evaluated_by, values))
     _check_condition(dataset, where or "", sizes)
     if row_bytes * min(dataset.count_rows(), DEFAULT_BATCH_ROWS) <= _MAX_CHANGED_BYTES:
         return
-    batch_rows = batch_rows_for(sizes.bytes_named_in(where or "")) or DEFAULT_BATCH_ROWS
+    batch_rows = batch_rows_for(sizes.bytes_evaluated_by(where or "")) or DEFAULT_BATCH_ROWS
     rows = dataset.scanner([], where, with_row_id=True, batch_size=batch_rows).count_rows()
     if row_bytes * rows > _MAX_CHANGED_BYTES:
         raise InvalidInputError(
@@ -212,11 +225,14 @@ def _check_rewritten_rows(dataset: LanceDataset, where: str | None, values: Iter
 
 
 def _check_condition(dataset: LanceDataset, condition: str, sizes: RowSizes) -> None:
-    read_bytes = sizes.bytes_named_in(condition)
+    _check_evaluated_bytes(dataset, sizes.bytes_evaluated_by(condition))
+
+
+def _check_evaluated_bytes(dataset: LanceDataset, row_bytes: int) -> None:
     rows = min(dataset.count_rows(), DEFAULT_BATCH_ROWS)
-    if read_bytes * rows > _MAX_CHANGED_BYTES:
+    if row_bytes * rows > _MAX_CHANGED_BYTES:
         raise InvalidInputError(
-            f"The SQL reads values of about {read_bytes} bytes, {rows} rows at a time; a change may hold "
+            f"The SQL evaluates about {row_bytes} bytes for each row, {rows} rows at a time; a change may hold "
             f"{_MAX_CHANGED_BYTES} bytes. Query the rows, and change them by a column with smaller values."
         )
 
@@ -264,10 +280,16 @@ def _sample(dataset: LanceDataset, columns: list[str]) -> dict[str, int]:
     if not rows:
         return dict.fromkeys(columns, 0)
     found = dataset.take([0], columns=columns)
-    others = sorted({rows * part // _SAMPLE_ROWS for part in range(1, _SAMPLE_ROWS)} | {rows - 1})
+    others = sorted({_random_row(rows, part) for part in range(min(_SAMPLE_ROWS, rows))} | {rows - 1})
     if found.nbytes <= _MAX_FIRST_ROW_BYTES and rows > 1:
         found = pa.concat_tables([found, dataset.take(others, columns=columns)])
     return {name: _value_bytes(found[name]) for name in columns}
+
+
+def _random_row(rows: int, part: int) -> int:
+    """Return a random row of one of the equal parts of a table: a client cannot put its only small values there."""
+    start, end = rows * part // _SAMPLE_ROWS, rows * (part + 1) // _SAMPLE_ROWS
+    return start + secrets.randbelow(max(end - start, 1))
 
 
 def _value_bytes(values: AnyChunkedArray) -> int:

@@ -80,6 +80,8 @@ class TableQuery:
     branch: str = ""
     #: Why the query must run in a query process; None if the API process may run it.
     isolation_reason: str | None = None
+    #: How many copies of their columns its expressions may make for each row.
+    copies: int = 1
     #: The names in conditions and columns that may convert values of one type to another.
     converted: tuple[str, ...] = ()
     #: How many rows to read at a time; None for as many as Lance does.
@@ -110,6 +112,7 @@ def fit_to_rows(query: TableQuery, sizes: RowSizes) -> TableQuery:
         evaluated += sum(map(sizes.bytes_named_in, filter(_is_expression, query.columns.values())))
     else:
         selected = sizes.selected_bytes(query.columns)
+    evaluated *= query.copies
     limit = _limit(query.k)
     has_few_rows = limit is not None and not query.order_by
     if has_few_rows and selected * _result_rows(query, limit or 0) <= _MAX_RESULT_BYTES:

@@ -16,7 +16,6 @@ from pennon.tables.query.row_sizes import (
     MAX_VALUE_BYTES,
     RowSizes,
     batch_rows_for,
-    check_evaluated_columns,
     delete_rows,
     longest_dictionary_value,
     measure_rows,
@@ -58,8 +57,8 @@ def test_a_value_of_a_dictionary_counts_for_each_row(values: pa.Array, tmp_path:
     assert sizes.bytes_named_in("upper(WORD) = 'x'") == MEGABYTE
     assert sizes.bytes_named_in("id = 1") == 8
     with pytest.raises(InvalidInputError, match="smaller values"):
-        check_evaluated_columns(dataset, "word = 'x'")
-    check_evaluated_columns(dataset, "id = 1")
+        delete_rows(dataset, "word = 'x'")
+    delete_rows(dataset, "id = 1")
 
 
 def test_a_long_value_in_one_of_many_pages_is_found(tmp_path: Path) -> None:
@@ -75,6 +74,22 @@ def test_values_that_storage_compresses_have_their_size_in_memory(tmp_path: Path
     dataset = lance.write_dataset(pa.table({"id": range(200), "text": [LONG] * 200}), tmp_path / "t")
     assert MEGABYTE <= measure_rows(dataset).row_bytes < 1.1 * MEGABYTE
     assert batch_rows_for(measure_rows(dataset).row_bytes) == 15
+
+
+def test_a_client_cannot_choose_the_rows_that_are_measured(tmp_path: Path) -> None:
+    """Small values in any 10 rows: the first one, the last one, or those at regular distances."""
+    texts = ["x" if row % 100 == 0 or row == 999 else "x" * 100_000 for row in range(1000)]
+    dataset = lance.write_dataset(pa.table({"text": texts}), tmp_path / "t")
+    assert measure_rows(dataset).row_bytes > 40_000
+
+
+def test_copies_of_a_value_count() -> None:
+    sizes = RowSizes({"id": 8, "word": 5000})
+    assert sizes.bytes_evaluated_by("word || word || upper(word)") == 15_000
+    assert sizes.bytes_evaluated_by("upper(word) = 'x'") == 5000
+    assert fit_to_rows(Query(filter="upper(word) = 'x'", k=1), sizes).batch_rows is None
+    assert fit_to_rows(Query(filter="word || word = 'x'", k=1, copies=2), sizes).batch_rows == 1677
+    assert "values of" in str(fit_to_rows(Query(filter="word = 'x'", k=1, copies=2000), sizes).isolation_reason)
 
 
 def test_types_of_a_fixed_size_need_no_rows(tmp_path: Path) -> None:
