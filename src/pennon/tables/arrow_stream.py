@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The largest batch that Lance gets at once.
 _SLICE_BYTES = 8 * 1024 * 1024
+#: A slice of one row that is larger reserves memory for its copies.
+_LONG_VALUE_BYTES = 64 * 1024 * 1024
 
 
 class Body(Protocol):
@@ -144,8 +146,10 @@ class ArrowSource:
             return
         batch: pa.RecordBatch | None
         while (batch := self._buffered.pop(0) if self._buffered else next(self._unread, None)) is not None:
-            yield from _slices(self._converted(batch))
-            batch = None  # free its memory before the next one is read
+            slices = list(_slices(self._converted(batch)))
+            self._messages.memory.grow(_copied_bytes(slices))
+            yield from slices
+            batch, slices = None, []  # free its memory before the next one is read
             if not self._buffered:
                 self._messages.forget_batches()
 
@@ -202,6 +206,12 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = max(batch.num_rows * _SLICE_BYTES // max(size, 1), 1)
     for start in range(0, max(batch.num_rows, 1), rows):
         yield batch.slice(start, rows)
+
+
+def _copied_bytes(slices: list[pa.RecordBatch]) -> int:
+    """Return the bytes that Lance needs to encode the largest value of a batch: it copies a long one twice."""
+    largest = max(each.nbytes for each in slices)
+    return 2 * largest if largest > _LONG_VALUE_BYTES else 0
 
 
 def _corrupt() -> InvalidInputError:
