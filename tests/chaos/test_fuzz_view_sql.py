@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -159,6 +160,14 @@ def check(sparks: dict[bool, Any], text: str) -> bool:
     return True
 
 
+@cache
+def spark_lexer(spark: Any) -> tuple[Any, Any, Any]:
+    """Return the Java classes of Spark's lexer; py4j takes longer to find them than the lexer to run."""
+    java = spark._jvm
+    parser = java.org.apache.spark.sql.catalyst.parser
+    return parser.UpperCaseCharStream, java.org.antlr.v4.runtime.CharStreams, parser.SqlBaseLexer
+
+
 def check_tokens(spark: Any, text: str) -> bool:
     """Check that Spark's own lexer finds the tokens of a normalised text where Pennon does; return whether it is one.
 
@@ -168,11 +177,9 @@ def check_tokens(spark: Any, text: str) -> bool:
         normal = normalize_sql(text)
     except InvalidInputError:
         return False
-    java = spark._jvm
-    parser = java.org.apache.spark.sql.catalyst.parser
+    upper_case_stream, char_streams, sql_lexer = spark_lexer(spark)
     # Spark's lexer knows capital letters alone, for which its parser has this stream: `.5f` is a number, too.
-    stream = parser.UpperCaseCharStream(java.org.antlr.v4.runtime.CharStreams.fromString(normal.text))
-    lexer = parser.SqlBaseLexer(stream)
+    lexer = sql_lexer(upper_case_stream(char_streams.fromString(normal.text)))
     lexer.removeErrorListeners()
     found = re.findall(r"@-1,(\d+):(\d+)='", lexer.getAllTokens().toString())
     spans = {(int(first), int(last) + 1) for first, last in found}
@@ -212,6 +219,7 @@ def test_spark_finds_the_same_tokens(sparks: dict[bool, Any]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_spark_finds_the_same_tokens_for_long(sparks: dict[bool, Any]) -> None:
     chance = random.Random(SEED + 1)  # noqa: S311 (nothing secret)
     assert sum(check_tokens(sparks[False], mutated(chance)) for _ in range(20_000)) > 4000

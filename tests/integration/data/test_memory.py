@@ -129,7 +129,6 @@ def test_wide_rows_are_scanned_and_updated_a_few_at_a_time(server: PennonProcess
         ("delete", {"predicate": f"length({'||'.join(['v'] * 60)}) = 1"}, 400),
         ("update", {"updates": [["v", "||".join(["v"] * 60)]], "predicate": "id < 8000"}, 400),
         ("update", {"updates": [["v", "||".join(["v"] * 60)]], "predicate": "id < 3"}, 200),
-        ("add_columns", {"new_columns": [{"name": "n", "expression": f"length({'||'.join(['v'] * 60)})"}]}, 200),
     ],
 )
 def test_copies_of_values_count_towards_the_rows_of_a_batch(
