@@ -1,7 +1,7 @@
-"""One backfill in bad weather: rows come, go and change, fragments merge, and processes die while it runs.
+"""One backfill under faults: rows come, go and change, fragments merge, and processes die while it runs.
 
 What happens, and in which order, follows from the seed. When it happens depends on how far the backfill is, so that a
-slow machine has the same weather.
+slow machine has the same faults.
 """
 
 from __future__ import annotations
@@ -253,18 +253,18 @@ class Storm:
         """Kill the process that made the last call, or any of its kind."""
         alive = processes.python_workers_of(self.lake.server.pid)
         callers = [call.pid for call in self.logs["y"].calls()[-1:] if call.pid in alive]
-        self.strike([*callers, *alive][:1])
+        self.kill([*callers, *alive][:1])
 
     def kill_daemon(self) -> None:
-        self.strike(processes.daemons_of(self.lake.server.pid))
+        self.kill(processes.daemons_of(self.lake.server.pid))
 
     def kill_java(self) -> None:
-        self.strike(processes.javas_of(self.lake.server.pid))
+        self.kill(processes.javas_of(self.lake.server.pid))
 
     def kill_worker(self) -> None:
-        self.strike(processes.workers_of(self.lake.server.pid))
+        self.kill(processes.workers_of(self.lake.server.pid))
 
-    def strike(self, pids: list[int]) -> None:
+    def kill(self, pids: list[int]) -> None:
         self.interruptions += 1
         self.kills += sum(processes.kill(pid) for pid in pids)
 

@@ -30,21 +30,21 @@ CUT_OFF = ("ConnectionReset", "BrokenPipe", "IncompleteMessage", "ChannelClosed"
 TABLES = ("a", "b", "c", "d")
 
 
-class Weather:
+class Killer:
     """Kills the server, or one of its processes, and knows whether a failure may be due to that."""
 
     def __init__(self, server: PennonProcess, seed: int) -> None:
         self.server = server
-        self.strikes = 0
+        self.kill_count = 0
         self._random = random.Random(seed)  # noqa: S311 (a test that can be repeated)
-        self._calm = threading.Event()
-        self._calm.set()
+        self._is_up = threading.Event()
+        self._is_up.set()
 
-    def strike(self, *, whole: bool) -> None:
+    def kill(self, *, whole: bool) -> None:
         """Kill at a moment that nobody expects, and bring back what was killed."""
         time.sleep(self._random.uniform(0, 0.05))
-        self._calm.clear()
-        self.strikes += 1
+        self._is_up.clear()
+        self.kill_count += 1
         if whole:
             self.server.kill()
             self.server.start()
@@ -52,25 +52,25 @@ class Weather:
             os.kill(self._random.choice(children_of(self.server.pid)), signal.SIGKILL)
             wait_until(lambda: len(children_of(self.server.pid)) == 2, "the dead process is replaced")
         wait_until(self._answers, "the server answers")
-        self._calm.set()
+        self._is_up.set()
 
-    def excuses(self, error: Exception, strikes_before: int) -> bool:
-        """Tell whether a call that began after this many strikes may have failed because of one.
+    def excuses(self, error: Exception, kills_before: int) -> bool:
+        """Tell whether a call that began after this many kills may have failed because of one.
 
         A client may also find out late, when it uses again a connection to a process that was killed long ago.
         """
         cut_off = isinstance(error, httpx.TransportError) or any(sign in str(error) for sign in CUT_OFF)
-        return self.strikes > strikes_before or not self._calm.is_set() or (cut_off and self.strikes > 0)
+        return self.kill_count > kills_before or not self._is_up.is_set() or (cut_off and self.kill_count > 0)
 
-    def settle(self, look: Callable[[], Result]) -> Result:
-        """Look at what the server says, again and again until no strike comes between."""
+    def repeat_until_up(self, look: Callable[[], Result]) -> Result:
+        """Look at what the server says, again and again until no kill comes between."""
         while True:
-            self._calm.wait()
-            strikes = self.strikes
+            self._is_up.wait()
+            kills = self.kill_count
             try:
                 return look()
             except Exception as error:
-                if not self.excuses(error, strikes):
+                if not self.excuses(error, kills):
                     raise
 
     def _answers(self) -> bool:
@@ -88,10 +88,10 @@ def children_of(pid: int) -> list[int]:
 class Worker:
     """One client with a namespace of its own, and one table that it shares with all."""
 
-    def __init__(self, number: int, lake: Lake, weather: Weather, seed: int) -> None:
+    def __init__(self, number: int, lake: Lake, killer: Killer, seed: int) -> None:
         self.space = f"w{number}"
         self.lake = lake
-        self.weather = weather
+        self.killer = killer
         self.random = random.Random(seed)  # noqa: S311 (a test that can be repeated)
         self.client = lake.connect()
         self.http = RestClient(lake.url)
@@ -126,14 +126,14 @@ class Worker:
 
     def attempt(self, work: Callable[[], object], acknowledge: Callable[[], None], look: Callable[[], None]) -> None:
         """Do something; when the server died meanwhile, look what became of it."""
-        strikes = self.weather.strikes
+        kills = self.killer.kill_count
         try:
             work()
         except Exception as error:
-            if not self.weather.excuses(error, strikes):
+            if not self.killer.excuses(error, kills):
                 raise
             self.unknown += 1
-            self.weather.settle(look)
+            self.killer.repeat_until_up(look)
         else:
             acknowledge()
 

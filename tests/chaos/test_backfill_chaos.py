@@ -19,14 +19,14 @@ BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",)}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_backfill_ends_as_in_calm_weather(stormy: Lake, tmp_path: Path, seed: int) -> None:
+def test_a_backfill_ends_as_without_faults(stormy: Lake, tmp_path: Path, seed: int) -> None:
     bolts = BOLTS_OF.get(seed, ())
     run_storm(stormy, forecast(seed, gusts=1 - len(bolts), bolts=bolts), tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_a_backfill_ends_as_in_calm_weather_for_long(stormy: Lake, tmp_path: Path, seed: int) -> None:
+def test_a_backfill_ends_as_without_faults_for_long(stormy: Lake, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 (a test that can be repeated)
     bolts = tuple(chance.choices(BOLTS, k=chance.choice([0, 0, 1, 2])))
     run_storm(stormy, forecast(seed, gusts=chance.randint(1, 3), bolts=bolts), tmp_path)

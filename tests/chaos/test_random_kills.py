@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.storm import SHARED, Weather, Worker, check_versions
+from tests.chaos.storm import SHARED, Killer, Worker, check_versions
 from tests.clients.lakes import ClientTable, Lake, rows
 from tests.support.waiting import wait_until
 
@@ -22,25 +22,25 @@ WORKERS = 4
 def run_storm(lake: Lake, seed: int, *, steps: int, kills: int, whole: bool) -> None:
     """Let clients work while the server dies again and again, then compare the tables with their responses."""
     chance = random.Random(seed)  # noqa: S311 (a test that can be repeated)
-    weather = Weather(lake.server, seed)
-    workers = [Worker(number, lake, weather, seed * 1000 + number) for number in range(WORKERS)]
+    killer = Killer(lake.server, seed)
+    workers = [Worker(number, lake, killer, seed * 1000 + number) for number in range(WORKERS)]
     ClientTable(lake, workers[0].client, SHARED).write(rows(0), "create")
     for worker in workers:
         worker.start()
     moments = sorted(chance.sample(range(2, WORKERS * steps - 5), kills))
     over = threading.Event()
 
-    def strike() -> None:
+    def kill_repeatedly() -> None:
         for moment in moments:
             wait_until(lambda: over.is_set() or sum(worker.done for worker in workers) >= moment, "work is done")  # noqa: B023
-            weather.strike(whole=whole)  # also when the work was faster: what is there must outlast it
+            killer.kill(whole=whole)  # also when the work was faster: what is there must outlast it
 
     def work(worker: Worker) -> None:
         for _ in range(steps):
             worker.step()
 
     with ThreadPoolExecutor(WORKERS + 1) as threads:
-        storm = threads.submit(strike)
+        storm = threads.submit(kill_repeatedly)
         working = [threads.submit(work, worker) for worker in workers]
         try:
             for each in working:
@@ -48,7 +48,7 @@ def run_storm(lake: Lake, seed: int, *, steps: int, kills: int, whole: bool) -> 
         finally:
             over.set()
         storm.result()
-    assert weather.strikes == kills
+    assert killer.kill_count == kills
     for worker in workers:
         worker.check()
     shared = ClientTable(lake, workers[0].client, SHARED)

@@ -44,7 +44,7 @@ def rows(count: int) -> pa.Table:
     return pa.table({"a": pa.array(range(count), pa.int64())})
 
 
-class Farm:
+class AutoBackfillFixture:
     """Tables, and two workers whose clock the test moves."""
 
     def __init__(self, directory: Path, database: str) -> None:
@@ -84,58 +84,60 @@ class Farm:
 
 
 @pytest.fixture
-def farm(catalog_url: str, tmp_path: Path) -> Iterator[Farm]:
-    made = Farm(tmp_path / "lake", catalog_url)
+def fixture(catalog_url: str, tmp_path: Path) -> Iterator[AutoBackfillFixture]:
+    made = AutoBackfillFixture(tmp_path / "lake", catalog_url)
     yield made
     made.lake.close()
 
 
-def test_a_column_is_filled_once_there_are_enough_rows(farm: Farm) -> None:
-    farm.lake("CreateTable", "t", data=rows(THRESHOLD - 1))
-    farm.lake(
+def test_a_column_is_filled_once_there_are_enough_rows(fixture: AutoBackfillFixture) -> None:
+    fixture.lake("CreateTable", "t", data=rows(THRESHOLD - 1))
+    fixture.lake(
         "AlterTableAddColumns", "t", new_columns=column_entries({"x": doubled, "asked_for": pennon.computed("a")})
     )
-    assert farm.tick() == []
-    farm.add("t", 1)
-    assert farm.tick() == ["x"]
+    assert fixture.tick() == []
+    fixture.add("t", 1)
+    assert fixture.tick() == ["x"]
 
 
-def test_jobs_of_a_column_do_not_overlap_and_keep_their_distance(farm: Farm) -> None:
-    farm.table("t", {"x": doubled})
-    assert farm.tick() == ["x"]
-    farm.add("t", 1)
-    assert farm.tick(60) == []  # one is under way
-    farm.end("done")
-    assert farm.tick() == ["x"]
-    farm.end("done")
-    farm.add("t", 1)
-    assert farm.tick(COOLDOWN - 1) == []
-    assert farm.tick(1) == ["x"]
+def test_jobs_of_a_column_do_not_overlap_and_keep_their_distance(fixture: AutoBackfillFixture) -> None:
+    fixture.table("t", {"x": doubled})
+    assert fixture.tick() == ["x"]
+    fixture.add("t", 1)
+    assert fixture.tick(60) == []  # one is under way
+    fixture.end("done")
+    assert fixture.tick() == ["x"]
+    fixture.end("done")
+    fixture.add("t", 1)
+    assert fixture.tick(COOLDOWN - 1) == []
+    assert fixture.tick(1) == ["x"]
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "timed_out"])
-def test_what_failed_is_repeated_by_no_worker_before_the_table_changes(farm: Farm, state: str) -> None:
-    farm.table("t", {"x": doubled, ("half", "rest"): divided})
-    assert farm.tick() == ["half", "x"]
+def test_what_failed_is_repeated_by_no_worker_before_the_table_changes(
+    fixture: AutoBackfillFixture, state: str
+) -> None:
+    fixture.table("t", {"x": doubled, ("half", "rest"): divided})
+    assert fixture.tick() == ["half", "x"]
     for _ in range(2):
-        farm.end(state)
-    assert farm.tick(60) == farm.tick(60) == []
-    farm.add("t", 1)
-    assert farm.tick(60) == ["half", "x"]
+        fixture.end(state)
+    assert fixture.tick(60) == fixture.tick(60) == []
+    fixture.add("t", 1)
+    assert fixture.tick(60) == ["half", "x"]
 
 
-def test_a_column_that_cannot_be_filled_hinders_no_other(farm: Farm) -> None:
-    farm.lake("CreateTable", "lost", data=rows(THRESHOLD).append_column("nowhere", pa.array(range(THRESHOLD))))
-    farm.lake("AlterTableAddColumns", "lost", new_columns=column_entries({"lost": astray, "x": doubled}))
-    farm.lake.open("lost").drop_columns(["nowhere"])
-    farm.table("t", {"y": doubled})
-    assert farm.tick() == ["x", "y"]
+def test_a_column_that_cannot_be_filled_hinders_no_other(fixture: AutoBackfillFixture) -> None:
+    fixture.lake("CreateTable", "lost", data=rows(THRESHOLD).append_column("nowhere", pa.array(range(THRESHOLD))))
+    fixture.lake("AlterTableAddColumns", "lost", new_columns=column_entries({"lost": astray, "x": doubled}))
+    fixture.lake.open("lost").drop_columns(["nowhere"])
+    fixture.table("t", {"y": doubled})
+    assert fixture.tick() == ["x", "y"]
 
 
-def test_a_table_that_cannot_be_read_hinders_no_other(farm: Farm) -> None:
-    farm.table("broken", {"x": doubled})
-    farm.lake("DeleteFromTable", "broken", predicate="a = 1")
-    farm.table("t", {"y": doubled})
-    for file in Path(farm.lake.ns.find_table(("broken",)).location, "_deletions").iterdir():
+def test_a_table_that_cannot_be_read_hinders_no_other(fixture: AutoBackfillFixture) -> None:
+    fixture.table("broken", {"x": doubled})
+    fixture.lake("DeleteFromTable", "broken", predicate="a = 1")
+    fixture.table("t", {"y": doubled})
+    for file in Path(fixture.lake.ns.find_table(("broken",)).location, "_deletions").iterdir():
         file.unlink()
-    assert farm.tick() == ["y"]
+    assert fixture.tick() == ["y"]

@@ -30,7 +30,7 @@ def home(wire: Wire, pennon_server: PennonProcess) -> Home:
 
 
 @pytest.fixture(scope="module")
-def lasting_home(pennon_server: PennonProcess) -> Iterator[Home]:
+def shared_home(pennon_server: PennonProcess) -> Iterator[Home]:
     """A namespace with a table that the tests of a module share, and only read."""
     opened = Wire(pennon_server.url, [str(pennon_server.directory), pennon_server.directory.name])
     yield Home(opened, pennon_server.directory).fill()

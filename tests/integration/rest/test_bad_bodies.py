@@ -45,7 +45,7 @@ WRONG: list[Any] = [{"x": {"y": []}}, [[[]]], "\0", "x" * 5000, -1, 2**64, 10**4
 
 
 @pytest.fixture(scope="class")
-def unchanged(pennon_server: PennonProcess, lasting_home: Home) -> Iterator[None]:
+def unchanged(pennon_server: PennonProcess, shared_home: Home) -> Iterator[None]:
     before, logged = everything_in(pennon_server.directory), len(pennon_server.stderr)
     yield
     assert everything_in(pennon_server.directory) == before
@@ -55,10 +55,10 @@ def unchanged(pennon_server: PennonProcess, lasting_home: Home) -> Iterator[None
 @pytest.mark.parametrize("row", JSON_ROWS, ids=lambda row: row.id)
 @pytest.mark.usefixtures("unchanged")
 class TestJson:
-    def test_what_is_no_json_object_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        path = path_of(row, quoted(lasting_home.table))
+    def test_what_is_no_json_object_is_refused(self, shared_home: Home, row: Operation) -> None:
+        path = path_of(row, quoted(shared_home.table))
         for body in NOT_JSON:
-            answer = lasting_home.wire.post(path, body)
+            answer = shared_home.wire.post(path, body)
             assert answer.outcome == (400, 13), body[:30]
 
 
@@ -111,20 +111,20 @@ def _inner(body: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("row", TYPED_ROWS, ids=lambda row: row.id)
 @pytest.mark.usefixtures("unchanged")
 class TestTypes:
-    def test_a_field_of_the_wrong_type_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        path = path_of(row, quoted(lasting_home.table))
+    def test_a_field_of_the_wrong_type_is_refused(self, shared_home: Home, row: Operation) -> None:
+        path = path_of(row, quoted(shared_home.table))
         assert row.request is not None
         for name, field in row.request.model_fields.items():
             if name == "id" or "{" + name + "}" in row.path or "Any" in str(field.annotation):
                 continue
             wrong: Any = "text" if _is_collection(field.annotation) else [["list"]]
-            answer = lasting_home.wire.post(path, {field.alias or name: wrong})
+            answer = shared_home.wire.post(path, {field.alias or name: wrong})
             assert answer.outcome == (400, 13), (name, answer)
 
-    def test_an_identity_or_context_of_the_wrong_form_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        path = path_of(row, quoted(lasting_home.table))
+    def test_an_identity_or_context_of_the_wrong_form_is_refused(self, shared_home: Home, row: Operation) -> None:
+        path = path_of(row, quoted(shared_home.table))
         for wrong in ({"identity": "x"}, {"identity": {"api_key": 7}}, {"context": ["x"]}, {"context": {"a": 1}}):
-            assert lasting_home.wire.post(path, wrong).status == 400
+            assert shared_home.wire.post(path, wrong).status == 400
 
 
 def _is_collection(annotation: Any) -> bool:
@@ -135,11 +135,11 @@ def _is_collection(annotation: Any) -> bool:
 @pytest.mark.usefixtures("unchanged")
 class TestArrow:
     @pytest.mark.parametrize("row", ARROW_ROWS, ids=lambda row: row.id)
-    def test_what_is_no_arrow_stream_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        identifier = lasting_home.other("never") if row.id == "CreateTable" else lasting_home.table
+    def test_what_is_no_arrow_stream_is_refused(self, shared_home: Home, row: Operation) -> None:
+        identifier = shared_home.other("never") if row.id == "CreateTable" else shared_home.table
         path = path_of(row, quoted(identifier), query="on=id" if row.id == "MergeInsertIntoTable" else "")
         for body in (b"", b"{}", b"nonsense", b"ARROW1\0\0", b"\xff\xff\xff\xff\x10\0\0\0", b"\0" * 1000):
-            answer = lasting_home.wire.post(path, body)
+            answer = shared_home.wire.post(path, body)
             assert answer.status == 400, (body, answer)
 
 

@@ -49,7 +49,7 @@ NOT_UTF8 = ["%FF", "a%C3", "%ED%A0%80", "%C0%AF"]
 
 
 @pytest.fixture(autouse=True, scope="class")
-def nothing_changes(pennon_server: PennonProcess, lasting_home: Home) -> Any:
+def nothing_changes(pennon_server: PennonProcess, shared_home: Home) -> Any:
     before, logged = everything_in(pennon_server.directory), len(pennon_server.stderr)
     yield
     assert everything_in(pennon_server.directory) == before
@@ -98,38 +98,38 @@ def _harmless(home: Home, row: Operation) -> Any:
 
 @pytest.mark.parametrize("row", OBJECTS, ids=lambda row: row.id)
 class TestInThePath:
-    def test_what_cannot_be_a_name_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        body = body_for(lasting_home, row)
+    def test_what_cannot_be_a_name_is_refused(self, shared_home: Home, row: Operation) -> None:
+        body = body_for(shared_home, row)
         for bad in BAD:
-            answer = send(lasting_home, row, path_of(row, bad), body)
+            answer = send(shared_home, row, path_of(row, bad), body)
             assert answer.outcome == (400, 13), (bad, answer)
-            answer = send(lasting_home, row, path_of(row, bad) + "?delimiter=%24", body)
+            answer = send(shared_home, row, path_of(row, bad) + "?delimiter=%24", body)
             assert answer.outcome == (400, 13), (bad, answer)
 
-    def test_invalid_utf8_is_refused(self, lasting_home: Home, row: Operation) -> None:
+    def test_invalid_utf8_is_refused(self, shared_home: Home, row: Operation) -> None:
         for bad in NOT_UTF8:
-            assert send(lasting_home, row, path_of(row, bad), body_for(lasting_home, row)).outcome == (400, 13)
+            assert send(shared_home, row, path_of(row, bad), body_for(shared_home, row)).outcome == (400, 13)
 
-    def test_an_empty_delimiter_is_refused(self, lasting_home: Home, row: Operation) -> None:
+    def test_an_empty_delimiter_is_refused(self, shared_home: Home, row: Operation) -> None:
         for query in ("delimiter=", "delimiter"):
-            answer = send(lasting_home, row, path_of(row, "t", query=query), body_for(lasting_home, row))
+            answer = send(shared_home, row, path_of(row, "t", query=query), body_for(shared_home, row))
             assert answer.outcome == (400, 13)
             assert "delimiter" in answer.json["error"]
 
-    def test_another_delimiter_splits_what_is_split_by_it(self, lasting_home: Home, row: Operation) -> None:
-        body = body_for(lasting_home, row)
+    def test_another_delimiter_splits_what_is_split_by_it(self, shared_home: Home, row: Operation) -> None:
+        body = body_for(shared_home, row)
         for query, bad in (
             ("delimiter=.", "a..b"),
             ("delimiter=.", "a.%2E%2E.b"),
             ("delimiter=::", "a::"),
             ("delimiter=.", "a$b"),
         ):
-            assert send(lasting_home, row, path_of(row, bad, query=query), body).outcome == (400, 13)
+            assert send(shared_home, row, path_of(row, bad, query=query), body).outcome == (400, 13)
 
-    def test_a_query_that_is_not_utf8_is_refused(self, lasting_home: Home, row: Operation) -> None:
+    def test_a_query_that_is_not_utf8_is_refused(self, shared_home: Home, row: Operation) -> None:
         for query in ("delimiter=%FF", "x=%FF", "limit=%C3%28"):
             path = path_of(row, "t", query=query)
-            assert send(lasting_home, row, path, body_for(lasting_home, row)).outcome == (400, 13)
+            assert send(shared_home, row, path, body_for(shared_home, row)).outcome == (400, 13)
 
 
 @pytest.mark.parametrize(
@@ -138,22 +138,22 @@ class TestInThePath:
     ids=lambda r: r.id,
 )
 class TestInTheBody:
-    def test_a_body_that_names_another_object_is_refused(self, lasting_home: Home, row: Operation) -> None:
-        body = body_for(lasting_home, row) or {}
+    def test_a_body_that_names_another_object_is_refused(self, shared_home: Home, row: Operation) -> None:
+        body = body_for(shared_home, row) or {}
         for stated in (["other"], "t", ["t", "t"], [["t"]], [1], {"t": 1}, 0):
-            answer = send(lasting_home, row, path_of(row, "t"), {**body, "id": stated})
+            answer = send(shared_home, row, path_of(row, "t"), {**body, "id": stated})
             assert answer.outcome == (400, 13)
             assert "not the one in the path" in answer.json["error"]
 
 
 @pytest.mark.parametrize("row", [row for row in NAMED if row.tag == "Transaction"], ids=lambda row: row.id)
 class TestTransactions:
-    def test_what_was_never_given_out_is_not_found(self, lasting_home: Home, row: Operation) -> None:
+    def test_what_was_never_given_out_is_not_found(self, shared_home: Home, row: Operation) -> None:
         for bad in [*BAD[1:-1], "nope", "0" * 32]:
-            answer = send(lasting_home, row, path_of(row, bad), complete(row))
+            answer = send(shared_home, row, path_of(row, bad), complete(row))
             assert answer.outcome == (404, 10), bad
         for bad in NOT_UTF8:
-            assert send(lasting_home, row, path_of(row, bad), complete(row)).outcome == (400, 13)
+            assert send(shared_home, row, path_of(row, bad), complete(row)).outcome == (400, 13)
 
 
 class TestBatches:
@@ -172,7 +172,7 @@ class TestBatches:
         ["y" * 200] * 11,
     )
 
-    def test_names_in_a_batch_are_checked_as_well(self, lasting_home: Home) -> None:
+    def test_names_in_a_batch_are_checked_as_well(self, shared_home: Home) -> None:
         for bad in self.BAD_LISTS:
             entry = {"id": bad, "version": 1, "manifest_path": "x"}
             ranges = [{"start_version": 1, "end_version": 2}]
@@ -184,23 +184,23 @@ class TestBatches:
                 {"operations": [{"delete_table_versions": {"id": bad, "ranges": ranges}}]},
             ):
                 route = "version/batch-create" if "entries" in body else "batch-commit"
-                assert lasting_home.wire.post(f"/v1/table/{route}", body).outcome == (400, 13), bad
+                assert shared_home.wire.post(f"/v1/table/{route}", body).outcome == (400, 13), bad
 
-    def test_half_a_character_is_no_json(self, lasting_home: Home) -> None:
+    def test_half_a_character_is_no_json(self, shared_home: Home) -> None:
         for text in ('"\\ud800"', '"a\\udfffb"'):
             for body in (
                 '{"operations": [{"declare_table": {"id": [%s]}}]}',
                 '{"operations": [{"declare_table": {"id": ["a"], "properties": {"a": %s}}}]}',
                 '{"operations": [{"declare_table": {"id": ["a"], "location": %s}}]}',
             ):
-                answer = lasting_home.wire.post("/v1/table/batch-commit", (body % text).encode())
+                answer = shared_home.wire.post("/v1/table/batch-commit", (body % text).encode())
                 assert answer.outcome == (400, 13)
 
-    def test_a_name_in_a_rename_is_checked_as_well(self, lasting_home: Home) -> None:
-        path = f"/v1/table/{lasting_home.name}%24t/rename"
+    def test_a_name_in_a_rename_is_checked_as_well(self, shared_home: Home) -> None:
+        path = f"/v1/table/{shared_home.name}%24t/rename"
         for bad in ("", ".", "..", "a/b", "a\\b", "a$b", "nul\0", "x" * 300):
-            assert lasting_home.wire.post(path, {"new_table_name": bad}).outcome == (400, 13)
+            assert shared_home.wire.post(path, {"new_table_name": bad}).outcome == (400, 13)
             for field in ("new_namespace_id", "new_namespace"):
-                answer = lasting_home.wire.post(path, {"new_table_name": "u", field: [bad]})
+                answer = shared_home.wire.post(path, {"new_table_name": "u", field: [bad]})
                 assert answer.outcome == (400, 13)
-        assert json.loads(lasting_home.wire.post(path, {"new_table_name": 7}).content)["code"] == 13
+        assert json.loads(shared_home.wire.post(path, {"new_table_name": 7}).content)["code"] == 13

@@ -69,9 +69,9 @@ def own(admin: Keyed, server: PennonProcess) -> Home:
 
 
 @pytest.fixture(scope="module")
-def stranger(server: PennonProcess, own: Home) -> Iterator[Keyed]:
+def outsider(server: PennonProcess, own: Home) -> Iterator[Keyed]:
     """Who may do everything in that one, and nothing elsewhere."""
-    with closing(Keyed(server, "stranger", Role.ADMIN, own.name)) as wire:
+    with closing(Keyed(server, "outsider", Role.ADMIN, own.name)) as wire:
         yield wire
 
 
@@ -83,10 +83,10 @@ def ask(wire: Wire, row: Operation, sample: Sample) -> Answer:
 
 
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.id in SAMPLES], ids=lambda row: row.id)
-def test_a_request_for_what_is_hidden_finds_nothing(hidden: Home, stranger: Keyed, row: Operation) -> None:
+def test_a_request_for_what_is_hidden_finds_nothing(hidden: Home, outsider: Keyed, row: Operation) -> None:
     named = Sample(quoted(hidden.table), {}, values={"index_name": "by_id"})
     sample = named if "{index_name}" in row.path else SAMPLES[row.id](hidden)
-    answer = ask(stranger, row, sample)
+    answer = ask(outsider, row, sample)
     if row.id in OPEN:
         assert answer.status == 200
         assert hidden.name.encode() not in answer.content
@@ -95,7 +95,7 @@ def test_a_request_for_what_is_hidden_finds_nothing(hidden: Home, stranger: Keye
     # Nor does it tell of anything but what was asked for.
     if row.path.startswith(("/v1/table/{id}", "/v1/materialized_view/{id}")):
         assert answer.json["error"] == f"Table {sample.identifier.replace('%24', '$')!r} does not exist."
-    stranger.close()  # a body may not have been read
+    outsider.close()  # a body may not have been read
 
 
 def test_the_requests_are_those_that_who_may_see_it_succeeds_with(hidden: Home, admin: Keyed) -> None:
@@ -104,47 +104,47 @@ def test_the_requests_are_those_that_who_may_see_it_succeeds_with(hidden: Home, 
             assert ask(admin, row, SAMPLES[row.id](hidden)).status == 200
 
 
-def test_a_hidden_table_is_not_cloned(hidden: Home, own: Home, stranger: Keyed) -> None:
+def test_a_hidden_table_is_not_cloned(hidden: Home, own: Home, outsider: Keyed) -> None:
     folder = hidden.folder(hidden.table)
     for location in (str(folder), f"file://{folder}", "nowhere"):
         body = {"source_location": location, "is_shallow": True}
-        answer = stranger.post(f"/v1/table/{own.name}%24copy/clone", body)
+        answer = outsider.post(f"/v1/table/{own.name}%24copy/clone", body)
         assert answer.outcome == (404, 4)
         assert answer.json["error"] == "There is no table at source_location."
 
 
 @pytest.mark.parametrize("route", ["batch-commit", "version/batch-create"])
-def test_a_batch_with_one_hidden_table_does_nothing(hidden: Home, own: Home, stranger: Keyed, route: str) -> None:
-    before = stranger.post(f"/v1/table/{quoted(own.table)}/version/list").json
+def test_a_batch_with_one_hidden_table_does_nothing(hidden: Home, own: Home, outsider: Keyed, route: str) -> None:
+    before = outsider.post(f"/v1/table/{quoted(own.table)}/version/list").json
     parts = [{"id": home.table.split("$"), **home.staged(home.table)} for home in (own, hidden)]
     body = {"operations": [{"create_table_version": part} for part in parts], "entries": parts}
-    assert stranger.post(f"/v1/table/{route}", body).outcome == (404, 4)
-    assert stranger.post(f"/v1/table/{quoted(own.table)}/version/list").json == before
+    assert outsider.post(f"/v1/table/{route}", body).outcome == (404, 4)
+    assert outsider.post(f"/v1/table/{quoted(own.table)}/version/list").json == before
 
 
 def test_what_was_done_in_hidden_places_as_well_is_a_hidden_transaction(
-    hidden: Home, own: Home, admin: Keyed, stranger: Keyed
+    hidden: Home, own: Home, admin: Keyed, outsider: Keyed
 ) -> None:
     declared = [{"declare_table": {"id": [home.name, "together"]}} for home in (own, hidden)]
     made = admin.post("/v1/table/batch-commit", {"operations": declared}).json["transaction_id"]
     assert admin.post(f"/v1/transaction/{made}/describe").status == 200
-    assert stranger.post(f"/v1/transaction/{made}/describe").outcome == (404, 10)
+    assert outsider.post(f"/v1/transaction/{made}/describe").outcome == (404, 10)
 
 
 def test_a_source_that_was_renamed_where_it_is_hidden_keeps_its_old_name(
-    hidden: Home, own: Home, admin: Keyed, stranger: Keyed
+    hidden: Home, own: Home, admin: Keyed, outsider: Keyed
 ) -> None:
     hidden.send("table", hidden.other("source"), "create", stream())
     query = {"kind": "query", "output_schema": None, "source_query": f"SELECT id FROM {hidden.name}.source"}
     own.ask("materialized_view", own.other("of_hidden"), "create", query)
     hidden.ask("table", hidden.other("source"), "rename", {"new_table_name": "renamed"})
     path = f"/v1/materialized_view/{own.name}%24of_hidden/describe"
-    shown = {wire: wire.post(path).json["sources"][0]["id"] for wire in (admin, stranger)}
-    assert shown == {admin: [hidden.name, "renamed"], stranger: [hidden.name, "source"]}
+    shown = {wire: wire.post(path).json["sources"][0]["id"] for wire in (admin, outsider)}
+    assert shown == {admin: [hidden.name, "renamed"], outsider: [hidden.name, "source"]}
 
 
 def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
-    server: PennonProcess, hidden: Home, own: Home, admin: Keyed, stranger: Keyed
+    server: PennonProcess, hidden: Home, own: Home, admin: Keyed, outsider: Keyed
 ) -> None:
     """Whatever a worker wrote down of them: in events, in results, in failures, and as the reason of a view's state."""
     hidden.send("table", hidden.other("secret"), "create", stream())
@@ -178,16 +178,16 @@ def test_a_job_of_a_view_does_not_name_sources_that_are_hidden(
         database.write(lambda connection: views.mark_stale(connection, found.id, failure["message"], jobs[-1].id))
     requests: list[tuple[str, Any]] = [("/v1/jobs/describe", {"job_id": job.id}) for job in jobs]
     requests += [("/v1/jobs/query_events", {"job_ids": [job.id for job in jobs]})]
-    answers = {wire: [wire.post(*each).content for each in requests] for wire in (admin, stranger)}
-    feeds = {wire: [wire.get(f"/v1/jobs/{job.id}/events").content for job in jobs] for wire in (admin, stranger)}
+    answers = {wire: [wire.post(*each).content for each in requests] for wire in (admin, outsider)}
+    feeds = {wire: [wire.get(f"/v1/jobs/{job.id}/events").content for job in jobs] for wire in (admin, outsider)}
     assert all(b"secret" in content for content in answers[admin] + feeds[admin])
-    for content in answers[stranger] + feeds[stranger]:
+    for content in answers[outsider] + feeds[outsider]:
         assert b"secret" not in content.replace(b"of_secret", b"")
         assert b"upstream" not in content
         assert b"rebuild" in content or b"TableNotFoundError" in content
     path = f"/v1/materialized_view/{quoted(view)}/describe"
     assert admin.post(path).json["reason"] == failure["message"]
-    assert stranger.post(path).json["reason"] == "(hidden from this key)"
+    assert outsider.post(path).json["reason"] == "(hidden from this key)"
 
 
 #: Every listing with pages: where it is, and whether its limit and token are in the body.
@@ -229,11 +229,11 @@ def tokens(hidden: Home, admin: Keyed) -> dict[str, str]:
 
 @pytest.mark.parametrize("listing", LISTINGS)
 def test_a_token_of_what_is_hidden_shows_nothing_of_it(
-    tokens: dict[str, str], hidden: Home, own: Home, stranger: Keyed, listing: str
+    tokens: dict[str, str], hidden: Home, own: Home, outsider: Keyed, listing: str
 ) -> None:
     given = {"page_token": tokens[listing]}
-    assert page(stranger, listing, hidden, **given).status == (404 if "{" in listing else 200)
-    answer = page(stranger, listing, own, **given)
+    assert page(outsider, listing, hidden, **given).status == (404 if "{" in listing else 200)
+    answer = page(outsider, listing, own, **given)
     assert answer.status == 200
     assert hidden.name.encode() not in answer.content
     assert b"table_" not in answer.content

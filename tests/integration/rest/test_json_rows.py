@@ -97,21 +97,21 @@ class TestValues:
 
 
 class TestAsking:
-    def test_the_query_is_the_same(self, lasting_home: Home) -> None:
+    def test_the_query_is_the_same(self, shared_home: Home) -> None:
         body = {"k": 2, "filter": "id > 1", "columns": ["id"], "order_by": [{"column_name": "id", "ascending": False}]}
-        assert ask(lasting_home, body).json["rows"] == [{"id": 22}, {"id": 21}]
+        assert ask(shared_home, body).json["rows"] == [{"id": 22}, {"id": 21}]
         nearest = {"k": 1, "vector": [10.0, 1.0], "columns": ["id"]}
-        assert ask(lasting_home, nearest).json["rows"][0]["id"] == 10
+        assert ask(shared_home, nearest).json["rows"][0]["id"] == 10
 
-    def test_an_error_is_the_same(self, lasting_home: Home) -> None:
-        assert ask(lasting_home, {"k": 2, "filter": "nonsense > 1"}).outcome == (404, 12)
+    def test_an_error_is_the_same(self, shared_home: Home) -> None:
+        assert ask(shared_home, {"k": 2, "filter": "nonsense > 1"}).outcome == (404, 12)
 
     @pytest.mark.parametrize("accept", ["*/*", "application/vnd.apache.arrow.file, application/json", "text/html"])
-    def test_who_leaves_the_choice_gets_arrow(self, lasting_home: Home, accept: str) -> None:
-        assert "arrow" in ask(lasting_home, {"k": 2}, accept).headers["content-type"]
+    def test_who_leaves_the_choice_gets_arrow(self, shared_home: Home, accept: str) -> None:
+        assert "arrow" in ask(shared_home, {"k": 2}, accept).headers["content-type"]
 
-    def test_what_happened_to_jobs_can_be_read_so_too(self, lasting_home: Home) -> None:
-        answer = lasting_home.wire.send("POST", "/v1/jobs/query_events", b"{}", JSON)
+    def test_what_happened_to_jobs_can_be_read_so_too(self, shared_home: Home) -> None:
+        answer = shared_home.wire.send("POST", "/v1/jobs/query_events", b"{}", JSON)
         assert set(answer.json) == {"version", "schema", "rows", "truncated"}
 
 

@@ -112,12 +112,12 @@ class TestEveryOperation:
         sample = SAMPLES[row.id](home.fill())
         assert ask(home, row, sample, raw=True).status == STATUSES.get(row.id, 200)
 
-    def test_another_method_is_refused(self, lasting_home: Home, row: Operation) -> None:
+    def test_another_method_is_refused(self, shared_home: Home, row: Operation) -> None:
         path = path_of(row, "t")
         for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} - {row.method}:
             if (method, row.path) in {(other.method, other.path) for other in OPERATIONS}:
                 continue
-            answer = lasting_home.wire.send(method, path, b"")
+            answer = shared_home.wire.send(method, path, b"")
             assert answer.outcome == (405, 0)
             assert row.method in answer.json["error"]
 
@@ -139,19 +139,19 @@ class TestPaths:
             "/v1/table//",
         ],
     )
-    def test_unknown_routes_are_errors(self, lasting_home: Home, path: str) -> None:
-        assert lasting_home.wire.get(path).outcome == (404, 0)
-        assert lasting_home.wire.post(path, {}).status in {404, 405}
+    def test_unknown_routes_are_errors(self, shared_home: Home, path: str) -> None:
+        assert shared_home.wire.get(path).outcome == (404, 0)
+        assert shared_home.wire.post(path, {}).status in {404, 405}
 
-    def test_a_request_keeps_its_own_id(self, lasting_home: Home) -> None:
-        given = lasting_home.wire.get("/v1/table", {"x-request-id": "my-id:1.2_3"})
+    def test_a_request_keeps_its_own_id(self, shared_home: Home) -> None:
+        given = shared_home.wire.get("/v1/table", {"x-request-id": "my-id:1.2_3"})
         assert given.headers["x-request-id"] == "my-id:1.2_3"
         for bad in ("", "a b", "x" * 129, "<script>"):
-            answer = lasting_home.wire.get("/v1/table", {"x-request-id": bad})
+            answer = shared_home.wire.get("/v1/table", {"x-request-id": bad})
             assert answer.headers["x-request-id"] != bad
 
-    def test_every_response_has_its_own_id(self, lasting_home: Home) -> None:
-        ids = {lasting_home.wire.get("/v1/table").headers["x-request-id"] for _ in range(20)}
+    def test_every_response_has_its_own_id(self, shared_home: Home) -> None:
+        ids = {shared_home.wire.get("/v1/table").headers["x-request-id"] for _ in range(20)}
         assert len(ids) == 20
 
     def test_a_table_may_be_called_like_a_route(self, home: Home) -> None:

@@ -10,7 +10,7 @@ from lance_namespace.errors import ServiceUnavailableError
 from pennon.catalog import CommitOutcomeUnknownError, write_at_least_once
 
 
-class Moody:
+class LossyDatabase:
     """A database that loses some connections while it makes transactions durable."""
 
     def __init__(self, *failures: Exception) -> None:
@@ -23,14 +23,14 @@ class Moody:
 
 
 def test_a_record_is_written_again_when_its_outcome_is_unknown() -> None:
-    moody: Any = Moody(CommitOutcomeUnknownError("Who knows?"), CommitOutcomeUnknownError("Who knows?"))
-    assert write_at_least_once(moody, lambda _: "noted") == "noted"
+    lossy: Any = LossyDatabase(CommitOutcomeUnknownError("Who knows?"), CommitOutcomeUnknownError("Who knows?"))
+    assert write_at_least_once(lossy, lambda _: "noted") == "noted"
 
 
 def test_unknown_outcomes_and_lost_connections_are_raised_in_the_end() -> None:
-    never: Any = Moody(*[CommitOutcomeUnknownError("Who knows?")] * 100)
+    never: Any = LossyDatabase(*[CommitOutcomeUnknownError("Who knows?")] * 100)
     with pytest.raises(CommitOutcomeUnknownError):
         write_at_least_once(never, lambda _: "noted")
-    silent: Any = Moody(ServiceUnavailableError("It does not answer."))
+    silent: Any = LossyDatabase(ServiceUnavailableError("It does not answer."))
     with pytest.raises(ServiceUnavailableError, match="not answer"):
         write_at_least_once(silent, lambda _: "noted")
