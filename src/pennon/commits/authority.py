@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import (
     ConcurrentModificationError,
+    InternalError,
     InvalidInputError,
+    LanceNamespaceError,
+    ServiceUnavailableError,
     TableNotFoundError,
 )
 
@@ -39,6 +42,8 @@ from pennon.storage.layout import check_branch, versions_folder
 from pennon.storage.links import link
 
 if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
     from pennon.commits.history import History
@@ -108,6 +113,41 @@ class CommitAuthority:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
+
+    def append(
+        self,
+        table: Table,
+        latest: Version,
+        content: bytes,
+        fragments: Sequence[FragmentMetadata],
+        on_commit: OnCommit,
+    ) -> tuple[Version, bytes] | None:
+        """Commit new fragments after the latest version, whose manifest has this content, without Lance.
+
+        Returns the version and the content of its manifest. None if Lance must commit them: because another writer was
+        faster, or the manifest has unusual parts. The caller must have checked that the table may be written, and that
+        the fragments fit the schema of the latest version.
+        """
+        folder = self._storage_root.folder(table.location)
+        staged = self._inspector.stage_append(table, folder, latest, content, fragments)
+        if staged is None:
+            return None
+        folder.sync(staged.written)
+        try:
+            (version,) = self._record_and_publish([staged], on_commit)
+        except CommitOutcomeUnknownError:
+            # If it was recorded, the next attempt finds it, as it does for a client's retry.
+            path = f"{folder.store_path}/{staged.written[0]}"
+            (version,) = self.commit([(table, Proposal(staged.version.version, path, latest.branch))], on_commit)
+        except (InternalError, ServiceUnavailableError):
+            raise  # it may have been recorded: then the next reader publishes it
+        except LanceNamespaceError as error:
+            for path in (staged.written[0], staged.written[-1]):  # the staged manifest and the transaction
+                folder.remove(path)
+            if isinstance(error, VersionConflictError):
+                return None
+            raise
+        return version, staged.content
 
     def stage(self, table: Table, proposal: Proposal, *, by_client: bool = False) -> Staged | Version:
         """Check a proposal, and return it staged; for a replay, return the version that is already committed."""
@@ -218,7 +258,9 @@ class CommitAuthority:
         staged = [self.stage(table, proposal, by_client=by_client) for table, proposal in entries]
         if all(isinstance(entry, Version) for entry in staged):
             return [entry for entry in staged if isinstance(entry, Version)]
+        return self._record_and_publish(staged, on_commit)
 
+    def _record_and_publish(self, staged: Sequence[Staged | Version], on_commit: OnCommit) -> list[Version]:
         def work(connection: Connection) -> list[Version]:
             transaction_id = on_commit(connection)
             return [
@@ -229,7 +271,7 @@ class CommitAuthority:
         try:
             recorded = self._database.write(work)
         except ForeignKeyError:
-            raise _dropped(entries[0][0]) from None
+            raise _dropped(next(entry.table for entry in staged if isinstance(entry, Staged))) from None
         pairs = zip(staged, recorded, strict=True)
         return [self.publish(entry, version) if isinstance(entry, Staged) else version for entry, version in pairs]
 

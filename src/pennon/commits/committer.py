@@ -20,6 +20,10 @@ from pennon.commits.staging import Proposal, staged_name
 from pennon.storage.layout import check_branch, versions_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance.fragment import FragmentMetadata
+
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
     from pennon.commits.authority import CommitAuthority, OnCommit
@@ -112,17 +116,37 @@ class TableCommitter(LanceNamespace):
         try:
             (version,) = self._authority.commit([(self.table, proposal)], self._on_commit)
         except Exception as error:
-            self.failure = error
-            # After such an error the version may have been recorded; then the next reader publishes it.
-            in_doubt = not isinstance(error, LanceNamespaceError) or isinstance(error, _OUTCOME_UNKNOWN)
-            self._in_doubt |= in_doubt
-            if not in_doubt:
+            if not self._fail(error):
                 self._remove_staged(proposal)
             raise
+        self._succeed(version)
+        return CreateTableVersionResponse(version=self._model(version))
+
+    def append(
+        self, latest: Version, content: bytes, fragments: Sequence[FragmentMetadata]
+    ) -> tuple[Version, bytes] | None:
+        """Commit new fragments without Lance; returns the version and its manifest, or None if Lance must commit."""
+        self.proposed = latest.version + 1
+        try:
+            done = self._authority.append(self.table, latest, content, fragments, self._on_commit)
+        except Exception as error:
+            self._fail(error)
+            raise
+        if done is not None:
+            self._succeed(done[0])
+        return done
+
+    def _succeed(self, version: Version) -> None:
         self.failure = None
         self.transaction_id = version.transaction_id
         self.committed = version
-        return CreateTableVersionResponse(version=self._model(version))
+
+    def _fail(self, error: Exception) -> bool:
+        """Keep the error of a commit; true if the version may have been recorded: then the next reader publishes it."""
+        self.failure = error
+        in_doubt = not isinstance(error, LanceNamespaceError) or isinstance(error, _OUTCOME_UNKNOWN)
+        self._in_doubt |= in_doubt
+        return in_doubt
 
     def _remove_staged(self, proposal: Proposal) -> None:
         """Remove a refused manifest: Lance stages its next attempt under another name, and never removes this one."""

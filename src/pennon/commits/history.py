@@ -97,7 +97,7 @@ class History:
         if found is None:
             return self._adopt_unrecorded(table, branch, number) if folder.is_local else None
         if found.pending:
-            return self._complete(folder, found)
+            return self._published_here(found) or self._complete(folder, found)
         size = folder.size(f"{versions_folder(branch)}/{found.manifest}")
         if size == found.size:
             return found

@@ -27,7 +27,8 @@ from pennon.commits.manifest_messages import (
 )
 from pennon.commits.statistics import AUTO_CLEANUP, measure_fragments, vector_segments
 
-_TRAILER = struct.Struct("<QHH4s")
+#: The end of a manifest file: the position of its message, the version of the format, and a mark.
+TRAILER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 #: The largest integer that the catalog can store.
@@ -94,24 +95,24 @@ _DELETION_SUFFIXES = {0: "arrow", 1: "bin"}
 
 def parse_manifest(content: bytes) -> Manifest:
     """Parse a manifest file; raises ``InvalidManifestError`` if it is not one."""
-    if len(content) < _TRAILER.size + _LENGTH.size:
+    if len(content) < TRAILER.size + _LENGTH.size:
         raise InvalidManifestError(f"it has only {len(content)} bytes")
-    position, _, _, magic = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
+    position, _, _, magic = TRAILER.unpack_from(content, len(content) - TRAILER.size)
     if magic != _MAGIC:
         raise InvalidManifestError("it does not end like a Lance file")
-    body = _section(content, position, "manifest")
-    parsed: Any = _parse(body, ManifestMessage, "manifest")
+    body = section(content, position, "manifest")
+    parsed: Any = parse_message(body, ManifestMessage, "manifest")
     _check_rare_parts(body, parsed)
     indices: Sequence[Any] = ()
     if parsed.HasField("index_section"):
-        section: Any = _read_section(content, parsed.index_section, IndexMessage, "list of indices")
-        indices = section.indices
+        listed: Any = _read_section(content, parsed.index_section, IndexMessage, "list of indices")
+        indices = listed.indices
     return _manifest(parsed, _inline_operation(content, parsed), indices)
 
 
 def parse_manifest_message(content: bytes) -> Manifest:
     """Parse the protobuf message of an open manifest; raises ``InvalidManifestError`` if it is unsafe to read."""
-    parsed = _parse(content, ManifestMessage, "manifest")
+    parsed = parse_message(content, ManifestMessage, "manifest")
     _check_rare_parts(content, parsed)
     return _manifest(parsed, None)
 
@@ -164,9 +165,15 @@ def _foreign_files(fragments: Fragments) -> frozenset[str]:
     return frozenset(file.path for files in fragments.files for file in files if file.HasField("base_id"))
 
 
+def manifest_message(content: bytes) -> bytes:
+    """Return the protobuf message of a manifest file that was parsed before."""
+    position, *_ = TRAILER.unpack_from(content, len(content) - TRAILER.size)
+    return section(content, position, "manifest")
+
+
 def read_fragments(content: bytes) -> Sequence[FragmentFields]:
     """Return the fragments of a manifest that was parsed before, with their files and fields."""
-    position, *_ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
+    position, *_ = TRAILER.unpack_from(content, len(content) - TRAILER.size)
     parsed: Any = _read_section(content, position, ManifestMessage, "manifest")
     fragments: Sequence[FragmentFields] = parsed.fragments
     return fragments
@@ -193,7 +200,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_rare_parts(content: bytes, parsed: Any) -> None:
-    rare: Any = _parse(content, RareMessage, "manifest")
+    rare: Any = parse_message(content, RareMessage, "manifest")
     rare.DiscardUnknownFields()
     if rare.ByteSize() <= _EMPTY_MESSAGE_BYTES * len(parsed.fragments):
         return
@@ -232,7 +239,7 @@ def _schema_of(fields: tuple[bytes, ...]) -> tuple[frozenset[int], Mapping[int, 
     """Return the ids of all fields, and the blob fields with their labels."""
     if len(fields) > _MOST_FIELDS:
         raise InvalidManifestError(f"it has more than {_MOST_FIELDS} fields")
-    parsed: list[Any] = [_parse(content, FieldMessage, "schema") for content in fields]
+    parsed: list[Any] = [parse_message(content, FieldMessage, "schema") for content in fields]
     return frozenset(one.id for one in parsed), _blob_fields(parsed)
 
 
@@ -298,11 +305,12 @@ def _operation(transaction: message.Message) -> str | None:
 
 
 def _read_section(content: bytes, position: int, kind: type[message.Message], name: str) -> message.Message:
-    return _parse(_section(content, position, name), kind, name)
+    return parse_message(section(content, position, name), kind, name)
 
 
-def _section(content: bytes, position: int, name: str) -> bytes:
-    end = len(content) - _TRAILER.size
+def section(content: bytes, position: int, name: str) -> bytes:
+    """Return a part of a manifest file that begins with its length."""
+    end = len(content) - TRAILER.size
     if position + _LENGTH.size > end:
         raise InvalidManifestError(f"its {name} is outside the file")
     (length,) = _LENGTH.unpack_from(content, position)
@@ -312,7 +320,8 @@ def _section(content: bytes, position: int, name: str) -> bytes:
     return content[start : start + length]
 
 
-def _parse(content: bytes, kind: type[message.Message], name: str) -> message.Message:
+def parse_message(content: bytes, kind: type[message.Message], name: str) -> message.Message:
+    """Parse a protobuf message; raises ``InvalidManifestError`` if it is not one."""
     parsed = kind()
     try:
         parsed.ParseFromString(content)

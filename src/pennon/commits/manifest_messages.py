@@ -206,12 +206,34 @@ def _build_messages() -> list[type[message.Message]]:
             ("transaction_section", 23, number, False, None),
         ],
     )
+    _declare(
+        file,
+        "Appendable",
+        [
+            ("fields", 1, blob, True, None),
+            ("fragments", 2, blob, True, None),
+            ("version", 3, number, False, None),
+            ("schema_metadata", 5, blob, True, None),
+            ("index_section", 6, number, False, None),
+            ("timestamp", 7, nested, False, ".pennon.Time"),
+            ("reader_feature_flags", 9, number, False, None),
+            ("writer_feature_flags", 10, number, False, None),
+            ("max_fragment_id", 11, number, False, None),
+            ("transaction_file", 12, text, False, None),
+            ("writer_version", 13, blob, False, None),
+            ("next_row_id", 14, number, False, None),
+            ("data_format", 15, blob, False, None),
+            ("config", 16, nested, True, ".pennon.Entry"),
+            ("table_metadata", 19, blob, True, None),
+            ("transaction_section", 23, number, False, None),
+        ],
+    )
     operations = [(name, number, blob, False, None) for number, name in _OPERATIONS.items()]
     _declare(file, "Transaction", operations)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("Manifest", "Transaction", "IndexSection", "RareManifest", "Field")
+    names = ("Manifest", "Transaction", "IndexSection", "RareManifest", "Field", "Appendable")
     return [message_factory.GetMessageClass(pool.FindMessageTypeByName(f"pennon.{name}")) for name in names]
 
 
-ManifestMessage, TransactionMessage, IndexMessage, RareMessage, FieldMessage = _build_messages()
+ManifestMessage, TransactionMessage, IndexMessage, RareMessage, FieldMessage, AppendableMessage = _build_messages()

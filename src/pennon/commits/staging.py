@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from cachetools import LRUCache
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError
 
 from pennon.catalog.versions import Statistics, Version
+from pennon.commits.append import append_fragments
 from pennon.commits.column_writes import ColumnWrite, find_column_write
 from pennon.commits.manifest import READABLE_FLAGS, InvalidManifestError, Manifest, parse_manifest, parse_operation
 from pennon.commits.publication import digest_of
@@ -27,6 +29,8 @@ from pennon.storage.layout import (
 )
 
 if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
     from pennon.catalog.tables import Table
     from pennon.commits.confinement import Confinement
     from pennon.storage.file_io import FileIO
@@ -140,6 +144,38 @@ class Inspector:
             )
         return Staged(table, folder, version, manifest, content, column_write, written)
 
+    def stage_append(
+        self, table: Table, folder: FileIO, latest: Version, content: bytes, fragments: Sequence[FragmentMetadata]
+    ) -> Staged | None:
+        """Write the manifest and the transaction of an append to the latest version; None if Lance must commit it."""
+        before = self._manifest_of(folder, latest, content)
+        appended = append_fragments(content, fragments)
+        if appended is None:
+            return None
+        number = latest.version + 1
+        final = manifest_name(number, _scheme_of(latest.manifest))
+        version = Version(
+            table_id=table.id,
+            branch=latest.branch,
+            version=number,
+            manifest=final,
+            staged=f"{final}-{uuid4()}",
+            size=len(appended.content),
+            digest=digest_of(appended.content),
+            pending=True,
+            created_at=appended.manifest.timestamp_millis,
+            statistics=_statistics(folder, appended.manifest, before, latest, by_client=False),
+        )
+        home = branch_folder(latest.branch)
+        path = f"{versions_folder(latest.branch)}/{version.staged}"
+        transaction = f"{home}_transactions/{appended.manifest.transaction_file}"
+        try:
+            folder.create({transaction: appended.transaction, path: appended.content})
+        except FileNotFoundError:
+            return None  # the table was dropped meanwhile, or a client has removed the folder of its transactions
+        written = (path, *new_files(latest.branch, appended.manifest, before))
+        return Staged(table, folder, version, appended.manifest, appended.content, None, written)
+
     def remember(self, version: Version, manifest: Manifest) -> None:
         """Cache a manifest, with which the next commit of its branch is compared."""
         with self._lock:
@@ -156,11 +192,12 @@ class Inspector:
                 raise  # it was valid when it was recorded, so the caller recovers it first
             return None
 
-    def _manifest_of(self, folder: FileIO, version: Version) -> Manifest:
+    def _manifest_of(self, folder: FileIO, version: Version, content: bytes | None = None) -> Manifest:
         with self._lock:
             digest, seen = self._seen.get((version.table_id, version.branch), ("", None))
         if seen is None or digest != version.digest or seen.version != version.version:
-            seen = parse_manifest(folder.read(f"{versions_folder(version.branch)}/{version.manifest}"))
+            content = content or folder.read(f"{versions_folder(version.branch)}/{version.manifest}")
+            seen = parse_manifest(content)
             self.remember(version, seen)
         return seen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +52,12 @@ class FileIO(Protocol):
 
     def put_if_absent(self, path: str, content: bytes) -> StoredFile | None:
         """Write a file; None if it exists already."""
+
+    def create(self, files: Mapping[str, bytes]) -> None:
+        """Write new files, by path, under names that nobody else uses; ``sync`` makes them durable.
+
+        Raises ``FileNotFoundError`` if the folder no longer exists.
+        """
 
     def replace(self, path: str, content: bytes) -> None:
         """Write a file atomically, and replace an existing one."""

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -89,6 +89,11 @@ class LocalFileIO:
         stored = _link_new(target, path, content)
         self.sync([path])
         return stored
+
+    def create(self, files: Mapping[str, bytes]) -> None:
+        for path, content in files.items():
+            with Path(self._path, path).open("xb") as file:
+                file.write(content)
 
     def replace(self, path: str, content: bytes) -> None:
         target = Path(self._path, path)

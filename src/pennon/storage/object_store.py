@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pennon.storage")
 
 _DELETE_BATCH = 1000
-_REMOVAL_THREADS = 4
+_REQUEST_THREADS = 16
 _PREFIXES = {"s3": "aws_", "s3+ddb": "aws_", "gs": "google_", "az": "azure_", "abfs": "azure_", "abfss": "azure_"}
 _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
 _STORE_OPTIONS = {
@@ -117,7 +117,7 @@ class ObjectStoreFileIO:
         stored = self.put_if_absent(final, content)
         if stored is not None:
             # The commit does not wait for it: if the process dies first, a cleanup collects the staged manifest.
-            _removal_pool().submit(self._remove_staged, staged)
+            _request_pool().submit(self._remove_staged, staged)
         return stored
 
     def _remove_staged(self, path: str) -> None:
@@ -132,6 +132,10 @@ class ObjectStoreFileIO:
         except AlreadyExistsError:
             return None
         return StoredFile(path, len(content), written["e_tag"], now_millis())
+
+    def create(self, files: Mapping[str, bytes]) -> None:
+        # One after the other would take the time of a request for each.
+        list(_request_pool().map(self.replace, files.keys(), files.values()))
 
     def replace(self, path: str, content: bytes) -> None:
         obstore.put(self._store, self._key(path), content, use_multipart=False)
@@ -187,8 +191,8 @@ class ObjectStoreFileIO:
 
 
 @cache
-def _removal_pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_REMOVAL_THREADS, thread_name_prefix="pennon-removal")
+def _request_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_REQUEST_THREADS, thread_name_prefix="pennon-storage")
 
 
 def split_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str | bool]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from lance_namespace.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pennon.storage.file_io import FileIO, StoredFile
 
@@ -52,6 +52,9 @@ class ReadOnlyFileIO:
         refuse()
 
     def put_if_absent(self, path: str, content: bytes) -> NoReturn:  # noqa: ARG002
+        refuse()
+
+    def create(self, files: Mapping[str, bytes]) -> None:  # noqa: ARG002
         refuse()
 
     def replace(self, path: str, content: bytes) -> None:  # noqa: ARG002

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from threading import Lock
@@ -13,8 +14,12 @@ from cachetools import LRUCache
 from lance import LanceDataset
 from lance_namespace.errors import TableNotFoundError, TableVersionNotFoundError
 
+from pennon.commits.append import MAX_MANIFEST_BYTES
 from pennon.commits.committer import TableCommitter
+from pennon.commits.manifest import manifest_message
+from pennon.commits.publication import digest_of
 from pennon.core.identifiers import format_identifier
+from pennon.storage.layout import versions_folder
 from pennon.tables.arrow_types import contains_type
 from pennon.tables.query.first_rows import FirstRowsCache
 from pennon.tables.query.row_sizes import RowSizes, keep_row_sizes, measure_rows
@@ -114,6 +119,16 @@ class _Writer(NamedTuple):
     version: Version
 
 
+class AppendBase(NamedTuple):
+    """A version that the next small append follows."""
+
+    version: Version
+    #: Of this version, or of one before it from which it differs by appends alone.
+    dataset: LanceDataset
+    #: The content of its manifest; empty if Lance must commit the append.
+    content: bytes
+
+
 class Datasets:
     """Opens tables for reading, pinned to a version, and for writing, through the commit authority."""
 
@@ -134,6 +149,7 @@ class Datasets:
         self._lock = Lock()
         self._handles: LRUCache[_Key, Handle] = LRUCache(handles)
         self._writers: LRUCache[tuple[str, str], _Writer] = LRUCache(_MAX_WRITERS)
+        self._append_bases: LRUCache[tuple[str, str], AppendBase] = LRUCache(_MAX_WRITERS)
 
     def at(self, table: Table, branch: str, version: int | None) -> LanceDataset:
         """Return a dataset for the caller alone, pinned to a version, by default the newest."""
@@ -144,7 +160,9 @@ class Datasets:
         found = self._find(table, branch, version)
         handle = self._cached(table, found)
         if handle is None:
-            found, dataset = self._open_repaired(table, found, requested=version)
+            dataset = self._open_appended(table, found)
+            if dataset is None:
+                found, dataset = self._open_repaired(table, found, requested=version)
             handle = Handle(_content(found), self._authority.confinement.check_opened(table, dataset))
             with self._lock:
                 self._handles[_key(table, found)] = handle
@@ -194,6 +212,61 @@ class Datasets:
         with self._lock:
             self._handles.pop(_key(table, replace(committed, version=committed.version - 1)), None)
             self._handles[_key(table, committed)] = Handle(_content(committed), copy(dataset))
+
+    def append_base(self, table: Table, branch: str) -> AppendBase:
+        """Return the newest version of a branch for a small append."""
+        with self._lock:
+            base = self._append_bases.get((table.id, branch))
+        newest = self.newest(table, branch)
+        if base is not None and _content(base.version) == _content(newest) and base.version.version == newest.version:
+            return base
+        handle = self._cached(table, newest)
+        content = self._manifest_content(table, newest) if table.managed and not branch else b""
+        if handle is None and content:
+            dataset = self._open_content(table, newest, content)
+            if dataset is not None:
+                return AppendBase(newest, self._authority.confinement.check_opened(table, dataset), content)
+        handle = handle or self.open(table, branch, None)
+        return AppendBase(newest, handle.dataset, content if handle.content == _content(newest) else b"")
+
+    def _manifest_content(self, table: Table, version: Version) -> bytes:
+        """Return the content of a manifest; empty if it is large, or not the one that was recorded."""
+        if version.size > MAX_MANIFEST_BYTES:
+            return b""
+        with suppress(FileNotFoundError):
+            folder = self._storage_root.folder(table.location)
+            content = folder.read(f"{versions_folder(version.branch)}/{version.manifest}")
+            if digest_of(content) == version.digest:
+                return content
+        return b""
+
+    def keep_append_base(self, table: Table, base: AppendBase) -> None:
+        """Keep a version that was just appended, for the next append, and for readers to open."""
+        with self._lock:
+            self._handles.pop(_key(table, replace(base.version, version=base.version.version - 1)), None)
+            self._append_bases[table.id, base.version.branch] = base
+
+    def _open_appended(self, table: Table, found: Version) -> LanceDataset | None:
+        """Open a version that was just appended without reading its manifest."""
+        with self._lock:
+            base = self._append_bases.get((table.id, found.branch))
+        if base is None or not base.content or base.version.digest != found.digest:
+            return None
+        return self._open_content(table, found, base.content)
+
+    def _open_content(self, table: Table, version: Version, content: bytes) -> LanceDataset | None:
+        """Open a version by the content of its manifest; None if the manifest was removed or damaged meanwhile."""
+        self._storage_root.check_links(table.location)
+        try:
+            return LanceDataset(
+                table.location,
+                version=version.version,
+                storage_options=self._storage_root.options or None,
+                serialized_manifest=manifest_message(content),
+                session=self.session,
+            )
+        except (OSError, ValueError):
+            return None
 
     def newest(self, table: Table, branch: str) -> Version:
         """Return the newest version of a branch; raises ``TableNotFoundError`` if the table has no data yet."""

@@ -14,9 +14,11 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lance_namespace.errors import InternalError, LanceNamespaceError, TableNotFoundError
 
 from pennon.catalog import tables, write_at_least_once
+from pennon.commits.append import MAX_MANIFEST_BYTES
 from pennon.commits.durability import flush_fragments, flush_version
 from pennon.core.identifiers import format_identifier
 from pennon.tables.arrow_types import contains_type
+from pennon.tables.datasets import AppendBase
 from pennon.tables.fragment_files import remove_fragment_files, write_group
 from pennon.tables.group_commit import CommitQueue
 from pennon.tables.lance_errors import typed_errors
@@ -243,26 +245,40 @@ class Writer:
             return ids[0]
 
         with self._original_errors(table, None, None):
-            dataset = self._datasets.at(table, branch, None)
+            base = self._datasets.append_base(table, branch)
             committer = self._datasets.committer(table, record_all)
-            outcomes, fragments = write_group(dataset, [waiting.rows for waiting in group])
+            outcomes, fragments = write_group(base.dataset, [waiting.rows for waiting in group])
         fitting += [index for index, outcome in enumerate(outcomes) if outcome is None]
         if fitting:
             try:
                 with self._original_errors(table, committer, None), typed_errors():
-                    append = LanceOperation.Append(fragments)
-                    done = self._commit(dataset, append, dataset.version, committer, branch)
+                    version = self._commit_append(table, base, fragments, committer)
             except BaseException:
                 self._discard(table, branch, fragments, committer)
                 if refusals and len(group) > 1:
                     return self._append_others(table, branch, group, refusals)
                 raise
-            if committer.committed is not None:
-                self._datasets.cache_committed(table, committer.committed, done)
             if not ids:
                 self._database.write(record_all)
-        written = iter([WriteResult(done.version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
+        written = iter([WriteResult(version, ids[n], group[i].rows.num_rows) for n, i in enumerate(fitting)])
         return [next(written) if outcome is None else outcome for outcome in outcomes]
+
+    def _commit_append(
+        self, table: Table, base: AppendBase, fragments: list[FragmentMetadata], committer: TableCommitter
+    ) -> int:
+        """Commit the fragments of a small append and return its version."""
+        done = committer.append(base.version, base.content, fragments) if base.content and fragments else None
+        if done is not None:
+            version, content = done
+            if len(content) <= MAX_MANIFEST_BYTES:
+                self._datasets.keep_append_base(table, AppendBase(version, base.dataset, content))
+            return version.version
+        dataset = self._datasets.at(table, base.version.branch, None)
+        append = LanceOperation.Append(fragments)
+        committed = self._commit(dataset, append, base.version.version, committer, base.version.branch)
+        if committer.committed is not None:
+            self._datasets.cache_committed(table, committer.committed, committed)
+        return committed.version
 
     def _append_others(
         self, table: Table, branch: str, group: list[_Append], refusals: dict[int, Exception]
