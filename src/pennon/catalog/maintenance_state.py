@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, LiteralString
 
 from pennon.catalog.versions import Statistics, statistics_of
@@ -136,9 +136,16 @@ def follow(connection: Connection, until: int) -> None:
 
 def record_orphans(connection: Connection, table_id: str, branch: str, at: int) -> None:
     """Record when orphan files of a branch were looked for."""
-    found = find(connection, table_id, branch)
-    if found is not None:
-        save(connection, replace(found.state, orphans_at=at))
+    connection.run(
+        "UPDATE maintenance_state SET orphans_at = ? WHERE table_id = ? AND branch = ?", at, table_id, branch
+    )
+
+
+def record_kept(connection: Connection, table_id: str, branch: str, versions: int) -> None:
+    """Record how many versions beyond the limits of the policy a cleanup has kept, because something needs them."""
+    connection.run(
+        "UPDATE maintenance_state SET kept_versions = ? WHERE table_id = ? AND branch = ?", versions, table_id, branch
+    )
 
 
 def delete_branch(connection: Connection, table_id: str, branch: str) -> None:

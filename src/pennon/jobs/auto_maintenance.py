@@ -16,7 +16,7 @@ from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier
 from pennon.core.job_model import ACTIVE, MAINTENANCE, JobState, MaintenanceSpec
 from pennon.maintenance.policy import resolve_policy
-from pennon.maintenance.schedule import RESTING_SMALL_FRAGMENTS, count_kept, earliest_start, plan_maintenance
+from pennon.maintenance.schedule import RESTING_SMALL_FRAGMENTS, earliest_start, plan_maintenance
 from pennon.storage.layout import versions_folder
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class AutoMaintenance:
         branch = maintenance_state.find(connection, table.id, seen.name)
         if branch is None or branch.state.job_id != seen.state.job_id:
             return
-        branch = replace(branch, state=self._settled(connection, branch, policy, now))
+        branch = replace(branch, state=self._settled(connection, branch, now))
         state = branch.state
         if statistics.unindexed_rows and state.unindexed_since is None:
             state = replace(state, unindexed_since=branch.recorded_at)
@@ -182,7 +182,7 @@ class AutoMaintenance:
         )
         return job
 
-    def _settled(self, connection: Connection, branch: Branch, policy: MaintenancePolicy, now: int) -> MaintenanceState:
+    def _settled(self, connection: Connection, branch: Branch, now: int) -> MaintenanceState:
         """Return the state of a branch; if its last job has ended, with what that left."""
         state = branch.state
         job = jobs.find(connection, state.job_id) if state.job_id is not None else None
@@ -200,7 +200,6 @@ class AutoMaintenance:
             ended_at=job.finished_at,
             duration=job.finished_at - (job.started_at or job.finished_at),
             failures=state.failures + 1 if failed else 0,
-            kept_versions=count_kept(connection, branch, policy, now),
         )
         if statistics is None or left is None or failed:
             return state

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.storage.file_io import FileIO
 
-#: Removals whose manifests are held in memory at the same time.
-_BATCH = 8
-
 
 def remove_old_files(
     database: Database,
@@ -49,20 +46,14 @@ def remove_old_files(
     if not due:
         return RemovedFiles()
     referenced = _dangling(folder, branch)
-    waiting = [removal for removal in every if removal not in due]
-    files = size = 0
-    for start in range(0, len(due), _BATCH):
-        batch = due[start : start + _BATCH]
-        held = [removal for removal in batch if referenced.intersection(removal.versions)]
-        others = [*waiting, *held, *due[start + _BATCH :]]
-        candidates = _files_of(folder, branch, [removal for removal in batch if removal not in held])
-        subtract_live(folder, branch, candidates, check)
-        _subtract_removed(folder, branch, candidates, others)
-        removed = remove_paths(folder, branch, candidates, check)
-        _forget(database, folder, [removal.id for removal in batch if removal not in held])
-        files, size = files + removed.files, size + removed.bytes
-        waiting += held
-    return RemovedFiles(files, size)
+    held = [removal for removal in every if removal not in due or referenced.intersection(removal.versions)]
+    going = [removal for removal in due if removal not in held]
+    candidates = _files_of(folder, branch, going, check)
+    subtract_live(folder, branch, candidates, check)
+    _subtract_removed(folder, branch, candidates, held)
+    removed = remove_paths(folder, branch, candidates, check)
+    _forget(database, folder, [removal.id for removal in going])
+    return removed
 
 
 def _dangling(folder: FileIO, branch: str) -> set[int]:
@@ -73,9 +64,10 @@ def _dangling(folder: FileIO, branch: str) -> set[int]:
     return referenced_versions(folder, branch) - stored
 
 
-def _files_of(folder: FileIO, branch: str, batch: Sequence[Removal]) -> set[str]:
+def _files_of(folder: FileIO, branch: str, batch: Sequence[Removal], check: Callable[[], None]) -> set[str]:
     found: set[str] = set()
     for removal in batch:
+        check()
         for content in read_archive(folder, removal.id).manifests.values():
             found |= removable_files_of(content, branch)
     return found

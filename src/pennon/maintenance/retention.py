@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pennon.catalog import removals, transactions, versions
+from pennon.catalog import maintenance_state, removals, transactions, versions
 from pennon.catalog.maintenance_state import VersionAges, version_ages
 from pennon.catalog.removals import Removal
 from pennon.core.clock import now_millis
@@ -201,7 +201,12 @@ class _Cleanup:
         old = self._read(partial(versions.in_range, start=0, end=ages.removable_before))
         needed = self._needed() if old else {}
         going = [version for version in old if version.version not in needed and not version.pending]
-        return sum(self._remove(going[start : start + _BATCH]) for start in range(0, len(going), _BATCH))
+        removed = sum(self._remove(going[start : start + _BATCH]) for start in range(0, len(going), _BATCH))
+        kept = len(old) - removed
+        self._services.database.write(
+            lambda connection: maintenance_state.record_kept(connection, self._table.id, self._branch, kept)
+        )
+        return removed
 
     def _remove(self, batch: Sequence[Version]) -> int:
         self._lease.check()

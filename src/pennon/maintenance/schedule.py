@@ -92,12 +92,6 @@ def earliest_start(state: MaintenanceState, policy: MaintenancePolicy, now: int)
     return end_of_quiet_hours(policy.quiet_hours, start) or start
 
 
-def count_kept(connection: Connection, branch: Branch, policy: MaintenancePolicy, now: int) -> int:
-    """Return the number of versions beyond the limits of the policy: after a cleanup, those that something needs."""
-    ages = _ages(connection, branch, policy, now)
-    return maintenance_state.count_before(connection, branch.table_id, branch.name, ages.removable_before)
-
-
 def _plan_compaction(
     plan: _Plan, statistics: Statistics, state: MaintenanceState, policy: MaintenancePolicy, rests_at: int | None
 ) -> None:
