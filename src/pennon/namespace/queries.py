@@ -176,7 +176,7 @@ class QueryOperations:
         return plan.replace(path, path.rpartition("/")[2])
 
 
-def _prepare(query: Query, handle: Handle) -> Query:
+def _prepare(query: TableQuery, handle: Handle) -> TableQuery:
     """Check a query's column names, and return the query with its process and number of rows in a batch."""
     values = query.columns.values() if isinstance(query.columns, dict) else ()
     check_long_names(handle.dataset, query.filter, *values)

@@ -87,9 +87,9 @@ def test_copies_of_a_value_count() -> None:
     sizes = RowSizes({"id": 8, "word": 5000})
     assert sizes.bytes_evaluated_by("word || word || upper(word)") == 15_000
     assert sizes.bytes_evaluated_by("upper(word) = 'x'") == 5000
-    assert fit_to_rows(Query(filter="upper(word) = 'x'", k=1), sizes).batch_rows is None
-    assert fit_to_rows(Query(filter="word || word = 'x'", k=1, copies=2), sizes).batch_rows == 1677
-    assert "values of" in str(fit_to_rows(Query(filter="word = 'x'", k=1, copies=2000), sizes).isolation_reason)
+    assert fit_to_rows(TableQuery(filter="upper(word) = 'x'", k=1), sizes).batch_rows is None
+    assert fit_to_rows(TableQuery(filter="word || word = 'x'", k=1, copies=2), sizes).batch_rows == 1677
+    assert "values of" in str(fit_to_rows(TableQuery(filter="word = 'x'", k=1, copies=2000), sizes).isolation_reason)
 
 
 def test_types_of_a_fixed_size_need_no_rows(tmp_path: Path) -> None:
