@@ -17,7 +17,7 @@ from pennon.namespace.transaction_records import transaction_recorder
 from pennon.services import Services
 from pennon.storage.links import link
 from pennon.tables.lance_errors import typed_errors
-from pennon.tables.snapshots import bases_of
+from pennon.tables.snapshots import bases_of, check_copy
 from pennon.views import pins
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ class CloneOperations:
                 pins.pin(origin_folder, table.id, dataset.version, branch)
             with typed_errors():
                 copy = dataset.shallow_clone if shallow else dataset.deep_clone
-                copy(table.location, reference, storage_options=options)
+                copied = copy(table.location, reference, storage_options=options)
             is_copied = True
+            check_copy(copied, dataset)
             transaction_id = self.new_tables.write(identifier, work)
         except CommitOutcomeUnknownError:
             raise  # the table may exist, and need its files

@@ -102,6 +102,24 @@ def check_bases(dataset: LanceDataset, bases: Sequence[str] | None) -> LanceData
     return dataset
 
 
+def check_copy(copied: LanceDataset, dataset: LanceDataset) -> None:
+    """Raise ``InvalidInputError`` if a copy has other data files than the dataset that it was made from.
+
+    Lance reads the manifest from storage again before it copies the files that it names.
+    """
+    from lance_namespace.errors import InvalidInputError
+
+    if _data_files(copied) != _data_files(dataset):
+        raise InvalidInputError(
+            f"Version {dataset.version} of the table was replaced on storage while it was copied. Read another version."
+        )
+
+
+def _data_files(dataset: LanceDataset) -> set[tuple[str, int | None]]:
+    files = (file for fragment in dataset.get_fragments() for file in fragment.metadata.files)
+    return {(file.path, file.file_size_bytes) for file in files}
+
+
 def bases_of(dataset: LanceDataset) -> tuple[str, ...]:
     """Return the base paths of a dataset: the locations of files outside its own folder."""
     return tuple(base.path for base in dataset.base_paths().values())

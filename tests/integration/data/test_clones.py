@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any
 
+import lance
+import lance_namespace as ln
 import pytest
+from lance_namespace.errors import InvalidInputError
 
-from tests.integration.data.tables import DataTable, error, rows
+from pennon.namespace import PennonNamespace
+from tests.chaos.manifests import manifest_name
+from tests.integration.data.tables import DataTable, error, rows, stream_of
 
 
 def clone(table: DataTable, *names: str, **more: Any) -> DataTable:
@@ -31,6 +37,32 @@ def test_a_deep_clone_needs_nothing_of_its_origin(table: DataTable) -> None:
     made = clone(table, is_shallow=False)
     table.do("drop")
     assert made.ids() == list(range(100))
+
+
+def test_a_manifest_that_is_replaced_during_a_deep_clone_copies_nothing_of_another_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lance reads the manifest again after it was checked; whoever can write to the table's folder replaces it."""
+    namespace = PennonNamespace(directory=str(tmp_path / "lake"))
+    folders = {}
+    for name in ("mine", "theirs"):
+        namespace.create_namespace(ln.CreateNamespaceRequest(id=[name]))
+        made = namespace.create_table(ln.CreateTableRequest(id=[name, "t"]), stream_of(rows(5)))
+        folders[name] = str(made.location)
+    lance.dataset(folders["theirs"]).shallow_clone(str(tmp_path / "staged"), 1)
+    foreign = (tmp_path / "staged" / "_versions" / manifest_name(1)).read_bytes()
+    deep_clone = lance.LanceDataset.deep_clone
+
+    def replace_and_copy(dataset: lance.LanceDataset, *arguments: Any, **options: Any) -> lance.LanceDataset:
+        Path(folders["mine"], "_versions", manifest_name(1)).write_bytes(foreign)
+        return deep_clone(dataset, *arguments, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "deep_clone", replace_and_copy)
+    before = set((tmp_path / "lake").rglob("*.lance"))
+    with pytest.raises(InvalidInputError, match="was replaced on storage"):
+        namespace.clones.clone_table(("mine", "copy"), folders["mine"], 1, None, shallow=False)
+    assert set((tmp_path / "lake").rglob("*.lance")) == before
+    namespace.close()
 
 
 def test_a_version_that_a_shallow_clone_reads_stays(table: DataTable) -> None:
