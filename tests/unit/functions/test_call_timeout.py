@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from pennon.functions.call_timeout import TIMEOUT_EXIT_CODE, CallTimedOut, Deadline
+from tests.support.coverage import environment_without_coverage
 
 HANG = """
 import ctypes, sys, threading, time
@@ -119,5 +120,6 @@ def test_an_outer_timer_still_rings() -> None:
     ],
 )
 def test_a_call_that_does_not_come_back_ends_its_process(call: str, thread: str, code: int) -> None:
-    ended = subprocess.run([sys.executable, "-c", HANG, call, thread], capture_output=True, timeout=60)
+    command, environment = [sys.executable, "-c", HANG, call, thread], environment_without_coverage()
+    ended = subprocess.run(command, capture_output=True, timeout=60, env=environment)
     assert ended.returncode == code, ended.stderr

@@ -7,12 +7,15 @@ import sys
 
 import pytest
 
+from tests.support.coverage import environment_without_coverage
+
 _HEAVY = {"pickle", "cloudpickle", "pyspark", "lance", "pyarrow", "numpy", "pandas"}
 
 
 def modules_after(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command, environment = [sys.executable, "-c", code], environment_without_coverage()
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return set(answer.stdout.split())
 
 
