@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,7 @@ def _measure_server(server: Server, load: Load, limit: float, findings: Findings
     ids = stored["id"].to_pylist()
     for case, read in (("search at the end", _Searches()), ("filter at the end", _Filters(ids))):
         for _ in range(load.rounds):
-            now, fresh = (_rate(lambda each=each, read=read: read(each), load.seconds) for each in (table, copy))
+            now, fresh = (_rate(partial(read, each), load.seconds) for each in (table, copy))
             found: dict[str, float] = {"rate": now, "fresh": fresh, "kept": now / fresh}
             if case.startswith("search"):
                 found["recall"] = recall[table] / recall[copy]
