@@ -19,10 +19,3 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MaintenanceHar
     with_worker = PennonNamespace(directory=str(tmp_path_factory.mktemp("maintenance")), job_lease_seconds=2)
     yield MaintenanceHarness(with_worker)
     with_worker.close()
-
-
-@pytest.fixture(autouse=True)
-def _no_cleanup_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pennon.maintenance import retention
-
-    monkeypatch.setattr(retention, "clean", lambda *_: retention.Cleaned())

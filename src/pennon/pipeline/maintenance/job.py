@@ -58,6 +58,7 @@ class Maintenance:
         self._compaction = CompactionStep(self._work, self._folds, pins, all_small=not spec.get("reasons"))
         if self._job.attempt > 1:
             self._compaction.remove_uncommitted_files()
+            pins.hold()  # releases those of the attempts before
         try:
             self._run_steps()
         except LeaseLostError:
