@@ -34,6 +34,7 @@ def find_needed(connection: Connection, folder: FileIO, table: Table, branch: st
     """
     if damaged := refs.malformed(folder):
         raise UnknownNeedsError(f"The file of {damaged[0]} is malformed, so the version it refers to is unknown.")
+    readers = clones.of(connection, table.id)  # before their pins, which are set first
     found = [*refs.all_tags(folder), *refs.branches(folder)]
     needed: Needed = {}
     for ref in found:
@@ -45,8 +46,8 @@ def find_needed(connection: Connection, folder: FileIO, table: Table, branch: st
     for version, reason in _needed_by_jobs(connection, table, branch):
         needed.setdefault(version, []).append(reason)
     pinned = {pin.owner for pin in pins.pins(folder)}
-    for clone in clones.of(connection, table.id):
-        if clone.id not in pinned:
+    for clone in readers:
+        if clone.id not in pinned and clones.source_of(connection, clone.id) is not None:
             name = format_identifier(clone.identifier)
             raise UnknownNeedsError(f"The shallow clone {name!r} reads files of this table, of an unknown version.")
     return needed

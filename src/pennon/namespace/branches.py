@@ -81,6 +81,7 @@ class BranchOperations:
         def work(dataset: lance.LanceDataset) -> None:
             if name in self.resolver.branches(table):
                 raise TableBranchAlreadyExistsError(f"Branch {name!r} already exists; name another.")
+            self.services.history.find(table, source, start)  # a cleanup may have removed it before the lock was held
             dataset.create_branch(name, (source or None, start))
 
         _, written = self.services.writer.change(

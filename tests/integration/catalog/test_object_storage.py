@@ -14,12 +14,14 @@ from lance_namespace.errors import (
     InvalidInputError,
     InvalidTableStateError,
     TableNotFoundError,
+    TableVersionNotFoundError,
 )
 from obstore.exceptions import GenericError
 from obstore.store import S3Store
 
 from pennon.storage.layout import manifest_name
 from pennon.storage.object_store import ObjectStoreFileIO
+from tests.integration.catalog.cleanups import clean, values
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
 from tests.support.manifest_edits import edit_manifest
@@ -231,3 +233,23 @@ def test_secrets_are_handed_out_only_where_the_settings_say_so(s3_root: S3Root, 
         reticent.close()
     assert not any("key" in name or "secret" in name for name in options)
     assert options["aws_region"] == s3_root.options["aws_region"]
+
+
+def test_old_versions_go_with_their_files(lake: Lake, bucket: Bucket) -> None:
+    lake.write("t", rows(4))
+    for number in range(4):
+        lake.write("t", rows(2, 10 * number), "overwrite")
+    lake("CreateTableTag", "t", tag="good", version=2)
+    before = values(lake.open("t", version=2))
+    home = lake("DescribeTable", "t").location.rsplit("/", 1)[1]
+    data = {name for name in bucket.listing() if f"{home}/data/" in name}
+    cleaned = clean(lake, "t", max_versions=1)
+    left = bucket.listing()
+    assert (cleaned.versions, lake.numbers("t")) == (3, [2, 5])
+    assert len({name for name in left if f"{home}/data/" in name}) == len(data) - 3 == 2
+    assert len({name for name in left if f"{home}/_versions/" in name and name.endswith(".manifest")}) == 2
+    assert not {name for name in left if "_removed_versions" in name}
+    assert cleaned.files >= 6
+    assert values(lake.open("t", version=2)) == before
+    with pytest.raises(TableVersionNotFoundError):
+        lake("DescribeTableVersion", "t", version=3)
