@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -102,7 +101,7 @@ def _measure_server(server: Server, load: Load, limit: float, findings: Findings
     ids = stored["id"].to_pylist()
     for case, read in (("search at the end", _Searches()), ("filter at the end", _Filters(ids))):
         for _ in range(load.rounds):
-            now, fresh = (_rate(partial(read, each), load.seconds) for each in (table, copy))
+            now, fresh = (_rate(read, each, load.seconds) for each in (table, copy))
             found: dict[str, float] = {"rate": now, "fresh": fresh, "kept": now / fresh}
             if case.startswith("search"):
                 found["recall"] = recall[table] / recall[copy]
@@ -268,12 +267,12 @@ def _recall(table: TableClient, ids: Any, vectors: Any) -> float:
     return found / (_RECALL_QUERIES * _K)
 
 
-def _rate(read: Callable[[], None], seconds: float) -> float:
+def _rate(read: Callable[[TableClient], None], table: TableClient, seconds: float) -> float:
     """Return how many reads a second one client makes, one after the other."""
-    read()
+    read(table)
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
-        read()
+        read(table)
         done += 1
     return done / (time.perf_counter() - began)
 
