@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import FTS, BTree, IvfFlat
 
-from tests.chaos.storm import Weather
+from tests.chaos.storm import Killer
 from tests.clients.lakes import ClientTable, Lake
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Writer:
     name: str
     number: int
     seed: int
-    weather: Weather
+    killer: Killer
     model: Model = field(default_factory=dict)
     #: Vectors of rows that were just deleted or replaced: searches near them must not be short.
     gone: deque[Any] = field(default_factory=lambda: deque(maxlen=50))
@@ -114,15 +114,15 @@ class Writer:
         return self._random.sample(sorted(self.model), min(count, len(self.model)))
 
     def _change(self, kind: str, after: Model, work: Callable[[], object], replaced: list[int] | None = None) -> None:
-        strikes, before = self.weather.strikes, self.model
+        kills, before = self.killer.kill_count, self.model
         for number in replaced or ():
             self.gone.append(vector(number, before[number]))
         try:
             work()
         except Exception as error:
-            if not self.weather.excuses(error, strikes) and "error sending request" not in str(error):
+            if not self.killer.excuses(error, kills) and "error sending request" not in str(error):
                 raise AssertionError(f"a client's {kind} failed: {error}") from error
-            found = self.weather.settle(self.stored)
+            found = self.killer.repeat_until_up(self.stored)
             assert found in (before, after), f"rows of {self.number} are neither as before nor as after a {kind}"
             self.model = found
             self.done["unclear"] += 1
@@ -144,11 +144,11 @@ class Storm:
     def __init__(self, server: PennonProcess, name: str, seed: int, writers: int = 2) -> None:
         self.lake = Lake(server)
         self.name = name
-        self.weather = Weather(server, seed)
+        self.killer = Killer(server, seed)
         self.random = random.Random(seed)  # noqa: S311 (a test that can be repeated)
         self.first = dict.fromkeys(range(FIRST_ROWS), 0)
         self.table = create(self.lake.url, name, self.first)
-        self.writers = [Writer(self.lake, name, number, seed, self.weather) for number in range(writers)]
+        self.writers = [Writer(self.lake, name, number, seed, self.killer) for number in range(writers)]
         self.lance = ClientTable(self.lake, self.lake.connect(), name)
         self.checks = 0
 
@@ -169,7 +169,7 @@ class Storm:
                 stack.callback(thread.join)
             while any(thread.is_alive() for thread in threads) and not errors:
                 beside()
-                self.weather.settle(self.check)
+                self.killer.repeat_until_up(self.check)
         if errors:
             raise errors[0]
 

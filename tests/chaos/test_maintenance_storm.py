@@ -24,16 +24,16 @@ def maintained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PennonProce
 
 
 def test_answers_stay_exact_while_rows_are_replaced_and_deleted(maintained: PennonProcess) -> None:
-    _weather(maintained, seed=1, changes=40)
+    _run(maintained, seed=1, changes=40)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_answers_stay_exact_for_long(maintained: PennonProcess, seed: int) -> None:
-    _weather(maintained, seed=seed, changes=300)
+    _run(maintained, seed=seed, changes=300)
 
 
-def _weather(server: PennonProcess, seed: int, changes: int) -> None:
+def _run(server: PennonProcess, seed: int, changes: int) -> None:
     print(f"seed {seed}")
     storm = Storm(server, f"storm{seed}", seed)
     storm.run(changes)
