@@ -7,13 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, LiteralString, cast
 
+from pennon.catalog import maintenance_totals
 from pennon.catalog.claim_rules import IS_MAINTENANCE, MAY_START, oldest_heartbeat
 from pennon.core.identifiers import Identifier, child_key_range, identifier_of, key_of
-from pennon.core.job_model import LEASED, Counters, JobKind, JobState, StopRequest
+from pennon.core.job_model import AUTOMATIC_MAINTENANCE, LEASED, MAINTENANCE, Counters, JobKind, JobState, StopRequest
 
 if TYPE_CHECKING:
     from pennon.catalog.database.protocol import Connection, Row
-    from pennon.core.job_model import BackfillSpec, Failure, JobResult, JobSpec, MaintenanceSpec, RefreshSpec
+    from pennon.core.job_model import (
+        BackfillSpec,
+        Failure,
+        JobResult,
+        JobSpec,
+        MaintenanceResult,
+        MaintenanceSpec,
+        RefreshSpec,
+    )
 
 
 @dataclass(frozen=True)
@@ -158,20 +167,38 @@ def page(
     limit: int,
     states: Sequence[JobState] = tuple(JobState),
     table: Sequence[str] | None = None,
+    kinds: Sequence[JobKind] = tuple(JobKind),
+    exclude_automatic: bool = False,
 ) -> list[Job]:
-    """Return the jobs on tables in a namespace and below it, newest first, starting after the job ``before``."""
+    """Return the jobs on tables in a namespace and below it, newest first, starting after the job ``before``.
+
+    Args:
+        connection: The connection.
+        scope: The namespace.
+        before: The job that the page starts after.
+        limit: The maximum number of jobs.
+        states: The states to return.
+        table: The table to return jobs of.
+        kinds: The kinds to return.
+        exclude_automatic: Whether to leave out automatic maintenance, of which a busy catalog has thousands of jobs.
+    """
     key = key_of(scope)
     low, high = child_key_range(key)
     padded = [*states, *[""] * (len(JobState) - len(states))]
     rows = connection.all(
         _SELECT + "WHERE j.id < ? AND (" + _NAMESPACE + " = ? OR (" + _NAMESPACE + " > ? AND " + _NAMESPACE + " < ?)) "
-        "AND j.state IN (?, ?, ?, ?, ?, ?, ?, ?) "
+        "AND j.state IN (?, ?, ?, ?, ?, ?, ?, ?) AND j.kind IN (?, ?, ?, ?, ?, ?) "
+        "AND (? = 0 OR j.submitted_by <> ? OR j.kind NOT IN ('compact', 'optimize_indices', 'cleanup', 'maintain')) "
         "AND (? = 0 OR (" + _NAMESPACE + " = ? AND COALESCE(t.name, j.name) = ?)) ORDER BY j.id DESC LIMIT ?",
         before or "z",
         key,
         low,
         high,
         *padded,
+        *kinds,
+        *[""] * (len(JobKind) - len(kinds)),
+        int(exclude_automatic),
+        AUTOMATIC_MAINTENANCE,
         int(table is not None),
         key_of(table[:-1]) if table else "",
         table[-1] if table else "",
@@ -289,6 +316,9 @@ def finish(
         job.attempt,
         job.worker or "",
     )
+    if finished == 1 and job.kind in MAINTENANCE:
+        millis = 0 if job.started_at is None else max(0, now - job.started_at)
+        maintenance_totals.add(connection, job.kind, state, millis, cast("MaintenanceResult | None", result))
     return finished == 1
 
 
@@ -359,6 +389,18 @@ def newest(connection: Connection, table_id: str, branch: str, target: str) -> J
     """Return the job on a target that was submitted last."""
     row = connection.one(
         _SELECT + "WHERE j.table_id = ? AND j.branch = ? AND j.target = ? ORDER BY j.id DESC LIMIT 1",
+        table_id,
+        branch,
+        target,
+    )
+    return _job(row) if row else None
+
+
+def newest_ended(connection: Connection, table_id: str, branch: str, target: str) -> Job | None:
+    """Return the job on a target that was submitted last, of those that have ended."""
+    row = connection.one(
+        _SELECT + "WHERE j.table_id = ? AND j.branch = ? AND j.target = ? AND j.finished_at IS NOT NULL "
+        "ORDER BY j.id DESC LIMIT 1",
         table_id,
         branch,
         target,

@@ -24,6 +24,11 @@ def exists(connection: Connection, namespace: Sequence[str]) -> bool:
     return connection.one("SELECT 1 FROM namespaces WHERE path = ?", key_of(namespace)) is not None
 
 
+def lock(connection: Connection, namespace: Sequence[str]) -> bool:
+    """Lock the row of a namespace until the transaction ends; false if it does not exist."""
+    return connection.run("UPDATE namespaces SET name = name WHERE path = ?", key_of(namespace)) == 1
+
+
 def insert(connection: Connection, namespace: Sequence[str], properties: Mapping[str, str] | None) -> bool:
     """Insert a namespace below its parent; false if it exists already.
 

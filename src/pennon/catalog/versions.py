@@ -192,6 +192,12 @@ def page(
     return [_version(row) for row in rows]
 
 
+def count(connection: Connection, table_id: str, branch: str) -> int:
+    """Count the versions of a branch."""
+    row = connection.one("SELECT COUNT(*) FROM versions WHERE table_id = ? AND branch = ?", table_id, branch)
+    return int(row[0]) if row else 0
+
+
 def finalize(connection: Connection, version: Version) -> None:
     """Record that the manifest of a pending version is published, with its entity tag and size."""
     connection.run(

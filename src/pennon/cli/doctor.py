@@ -23,6 +23,7 @@ from rich.table import Table
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import latest_version, schema_version
 from pennon.cli.catalog import connection_error, describe_database, is_missing
+from pennon.cli.maintenance_checks import find_overdue
 from pennon.cli.options import STORAGE_SETTINGS, with_settings
 from pennon.cli.output import OutputFormat, OutputOption, print_result
 from pennon.cli.storage_checks import (
@@ -252,6 +253,13 @@ def check_versions(context: DoctorContext) -> Check:
     return Check("Versions", "OK", "the newest version of every table can be read")
 
 
+def check_maintenance(context: DoctorContext) -> Check:
+    """Check that maintenance keeps up, and name the tables that need it most."""
+    if context.database is None or not context.has_current_schema:
+        return Check("Maintenance", "OK", _NOT_CHECKED)
+    return Check("Maintenance", *find_overdue(context.database, context.settings))
+
+
 CHECKS: tuple[Callable[[DoctorContext], Check], ...] = (
     check_python,
     check_packages,
@@ -261,6 +269,7 @@ CHECKS: tuple[Callable[[DoctorContext], Check], ...] = (
     check_storage,
     check_ownership,
     check_versions,
+    check_maintenance,
     check_port,
     check_clock,
     check_keys,

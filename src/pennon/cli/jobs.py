@@ -22,6 +22,7 @@ from pennon.cli.output import (
 )
 from pennon.cli.servers import with_server, without_none
 from pennon.core.identifiers import format_identifier
+from pennon.core.job_model import MAINTENANCE_TARGET
 
 if TYPE_CHECKING:
     from pennon.client.job import Job, JobFields
@@ -57,11 +58,18 @@ def list_jobs(
     server: Transport,
     table: Annotated[str | None, typer.Option("--table", help="Only jobs of this table, such as shop.teas.")] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only jobs in this state, such as running.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only jobs of this kind, such as backfill or maintenance.")
+    ] = None,
+    include_maintenance: Annotated[
+        bool, typer.Option("--include-maintenance", help="List automatic maintenance, too.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most jobs to list.")] = 50,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List jobs, the newest first."""
-    wanted = {"table": None if table is None else format_identifier(parse_table(table)), "state": state}
+    """List jobs, the newest first; automatic maintenance only if it is included or a kind is named."""
+    name = None if table is None else format_identifier(parse_table(table))
+    wanted = {"table": name, "state": state, "kind": kind, "include_maintenance": include_maintenance or None}
     found = server.read_all("/v1/jobs/list", without_none(wanted), "jobs", limit)
     print_list(output, found, _COLUMNS, map(_row, cast("list[JobFields]", found)), "No jobs found.")
 
@@ -163,7 +171,7 @@ def _row(job: JobFields) -> list[object]:
         job["job_id"],
         job["job_type"],
         format_name(parse_name(job["table"])),
-        job["target"],
+        "" if job["target"] == MAINTENANCE_TARGET else job["target"],
         job["state"],
         _rows(counters),
         _number(counters.get("rows_failed")),

@@ -13,7 +13,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from pennon import __version__
 from pennon.catalog.schema import SchemaVersionError
-from pennon.cli import jobs, keys, namespaces, tables, tags, versions, views
+from pennon.cli import jobs, keys, maintenance, namespaces, tables, tags, versions, views
 from pennon.cli.backfill import backfill
 from pennon.cli.demo.command import demo
 from pennon.cli.doctor import doctor
@@ -87,6 +87,7 @@ _add(
 )
 app.add_typer(tags.app, name="tags", rich_help_panel="Tables")
 app.add_typer(versions.app, name="versions", rich_help_panel="Tables")
+app.add_typer(maintenance.app, name="maintenance", rich_help_panel="Tables")
 _add(
     "Derived data",
     "backfill",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Required, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypedDict, cast
 
 import typer
 
@@ -19,16 +19,33 @@ from pennon.cli.output import (
     print_list,
     print_result,
 )
-from pennon.cli.servers import BranchOption, TableArgument, YesOption, complete_namespaces, with_server, without_none
-from pennon.core.identifiers import DEFAULT_DELIMITER, Identifier, format_identifier
+from pennon.cli.servers import (
+    BranchOption,
+    TableArgument,
+    YesOption,
+    complete_namespaces,
+    complete_tables,
+    with_server,
+    without_none,
+)
+from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier, format_identifier
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pennon.client.transport import Transport
 
 app = typer.Typer(no_args_is_help=True)
 
 _STATES = ("rows", "computed", "failed", "stale", "missing")
 _ERROR_COLUMNS = ("Row", "Fragment", "Column", "Error", "Message", "When", "Job")
+_HEALTH = ("version", "fragments", "small_fragments", "rows", "deleted_rows", "bytes_live", "bytes_deleted", "versions")
+_INDEX = ("name", "index_type", "segments", "rows_indexed", "rows_unindexed", "stale_entries")
+_INDEX_COLUMNS = ("Index", "Type", "Segments", "Rows indexed", "Rows unindexed", "Stale entries")
+_COUNTERS = ("fragments", "small_fragments", "rows", "deleted_rows", "unindexed_rows", "bytes")
+_HEALTH_COLUMNS = (
+    *("Table", "Fragments", "Small", "Rows", "Deleted rows", "Unindexed rows", "Bytes", "Versions", "Next"),
+)
 _LABELS = {
     "version": "Version",
     "rows": "Rows",
@@ -173,6 +190,41 @@ def errors(
     print_list(output, found, _ERROR_COLUMNS, map(_error_row, found), "No errors found.")
 
 
+@app.command(epilog=examples("pennon tables health", "pennon tables health shop.teas"))
+@with_server
+def health(
+    server: Transport,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TABLE", help="Table; without it, the worst tables are listed.", autocompletion=complete_tables
+        ),
+    ] = None,
+    branch: BranchOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most tables to list.")] = 20,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show the health of a table and what maintenance would do, or list the tables that need it most."""
+    if table is None:
+        found = server.read(namespace_route(ROOT, "health"), {"limit": limit})
+        tables = cast("list[dict[str, Any]]", found["tables"])
+        print_list(output, tables, _HEALTH_COLUMNS, map(_health_row, tables), "No tables found.")
+        return
+    measured = server.read(table_route(parse_table(table), "health"), without_none({"branch": branch}))
+    facts: list[tuple[str, object]] = [(name.replace("_", " ").capitalize(), f"{measured[name]:,}") for name in _HEALTH]
+    due = [(step["action"], step["reason"]) for step in cast("list[dict[str, str]]", measured["due"])]
+    indices = cast("list[dict[str, Any]]", measured["indices"])
+    more: list[Table | str] = [build_table(("Due", "Reason"), due)] if due else ["Nothing is due."]
+    if indices:
+        rows = [[index[name] for name in _INDEX] for index in indices]
+        more += [
+            "",
+            build_table(("Index", "Type", "Segments", "Rows indexed", "Rows unindexed", "Stale entries"), rows),
+        ]
+    facts += [("Last maintenance", _last_run(measured)), ("Next maintenance", _next_run(measured))]
+    print_fields(output, measured, facts, "", *more)
+
+
 def _tables(server: Transport, namespace: str | None, limit: int) -> Iterator[Identifier]:
     if namespace is None:
         for name in server.get_all("/v1/table", "tables", limit):
@@ -206,3 +258,21 @@ def _type_text(given: dict[str, object]) -> str:
 def _error_row(record: Mapping[str, object]) -> list[object]:
     names = ("row_offset", "fragment_id", "column", "error_type", "error_message")
     return [*(record.get(name) for name in names), format_time(record.get("created_at_millis")), record.get("job_id")]
+
+
+def _health_row(found: Mapping[str, Any]) -> list[object]:
+    name = format_name(found["id"]) + (f" ({found['branch']})" if found["branch"] else "")
+    health = found.get("health") or {}
+    return [name, *(health.get(field) for field in _COUNTERS), found["versions"], found.get("due")]
+
+
+def _last_run(measured: Mapping[str, Any]) -> str | None:
+    run = measured.get("active") or measured.get("last")
+    if not run:
+        return None
+    return f"{run['job_type']} {run['state']}, {format_time(run.get('finished_at_millis') or run['created_at_millis'])}"
+
+
+def _next_run(measured: Mapping[str, Any]) -> str:
+    following = measured.get("next") or {}
+    return " ".join(filter(None, (format_time(following.get("at_millis")), following.get("reason"))))

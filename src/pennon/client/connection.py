@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pennon.client.job import Job, JobFields
+from pennon.client.maintenance import policy_values
 from pennon.client.table import Table
 from pennon.client.transport import Transport, new_key, object_path, without_none
 from pennon.client.views import ViewConnection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from lancedb.remote import ClientConfig
     from lancedb.remote.db import RemoteDBConnection
 
+    from pennon.client.maintenance import Value
     from pennon.client.transport import TlsFiles
 
 DEFAULT_URL = "http://127.0.0.1:2333"
@@ -92,13 +94,38 @@ class Connection(ViewConnection):
         else:
             self._inner.drop_table(name, namespace_path=path)
 
+    def maintenance_policy(self, namespace_path: Sequence[str] | None = None) -> dict[str, Value]:
+        """Return the maintenance policy that the tables of a namespace inherit."""
+        route = object_path("namespace", namespace_path or [], "maintenance_policy/describe")
+        return policy_values(self._transport.read(route))
+
+    def alter_maintenance_policy(
+        self, namespace_path: Sequence[str] | None = None, **values: Value | None
+    ) -> dict[str, Value]:
+        """Set values of the policy that the tables of a namespace inherit, or reset them with None."""
+        route = object_path("namespace", namespace_path or [], "maintenance_policy/alter")
+        return policy_values(self._transport.post(route, {"policy": values}, idempotency_key=new_key()))
+
     def job(self, job_id: str) -> Job:
         """Return a job by its id."""
         return Job(self._transport, job_id).refresh()
 
-    def jobs(self, *, table: str | None = None, state: str | None = None, limit: int | None = None) -> list[Job]:
-        """Return jobs, the newest first: all, those of a table, or those in a state."""
-        body = without_none({"table": table, "state": state})
+    def jobs(
+        self,
+        *,
+        table: str | None = None,
+        state: str | None = None,
+        kind: str | None = None,
+        include_maintenance: bool = False,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """Return jobs, the newest first: all, those of a table, in a state or of a kind.
+
+        Automatic maintenance is left out, unless it is included or a kind is named.
+        """
+        body = without_none({"table": table, "state": state, "kind": kind})
+        if include_maintenance:
+            body["include_maintenance"] = True
         found = cast(list[JobFields], self._transport.read_all("/v1/jobs/list", body, "jobs", limit))
         return [Job(self._transport, fields["job_id"], fields) for fields in found]
 

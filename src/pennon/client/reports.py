@@ -42,7 +42,9 @@ class ViewSource(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Report:
+class Report:
+    """A report of the server, with the fields that the client knows and all others."""
+
     #: Further fields of the server's response.
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -59,7 +61,7 @@ class _Report:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ColumnState(_Report):
+class ColumnState(Report):
     """The state of a feature column: how many rows are computed, failed, stale and missing."""
 
     column: str
@@ -94,7 +96,7 @@ class ColumnState(_Report):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(_Report):
+class Plan(Report):
     """The plan of a backfill: the rows it would compute, and the cost."""
 
     column: str = ""
@@ -117,7 +119,7 @@ class Plan(_Report):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RefreshPlan(_Report):
+class RefreshPlan(Report):
     """The plan of a refresh: incremental or not, why, and the rows it would change."""
 
     #: no_op, incremental or rebuild.
@@ -141,7 +143,7 @@ class RefreshPlan(_Report):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Freshness(_Report):
+class Freshness(Report):
     """The freshness of a materialized view."""
 
     name: str

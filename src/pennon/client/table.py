@@ -14,6 +14,7 @@ from pennon.client.backfill import BackfillOptions, backfill_body
 from pennon.client.columns import alteration_entry, column_entries, has_definitions
 from pennon.client.delegation import Delegating
 from pennon.client.job import Job, job_from_response
+from pennon.client.maintenance import TableMaintenance
 from pennon.client.reports import ColumnState, Plan, errors_table
 from pennon.client.transport import new_key, object_path, without_none
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pennon.client.transport import JsonObject, Transport
 
 
-class Table(Delegating):
+class Table(TableMaintenance, Delegating):
     """A table of LanceDB's client, with feature columns that UDFs compute on the server."""
 
     _inner: lancedb.table.Table

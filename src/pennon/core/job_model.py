@@ -23,6 +23,10 @@ class JobKind(StrEnum):
 
 #: Jobs that keep a table fast; they give way to all others.
 MAINTENANCE = frozenset({JobKind.COMPACT, JobKind.OPTIMIZE_INDICES, JobKind.CLEANUP, JobKind.MAINTAIN})
+#: The submitter of maintenance jobs that no user has asked for.
+AUTOMATIC_MAINTENANCE = "auto_maintenance"
+#: The target of maintenance jobs: only one runs on a branch at a time.
+MAINTENANCE_TARGET = "maintenance"
 
 
 class JobState(StrEnum):

@@ -76,6 +76,7 @@ def measure(
     versions: int = 0,
     unindexed_since: int | None = None,
     blob_bytes: BlobBytes | None = None,
+    all_small: bool = False,
 ) -> TableHealth:
     """Return the health of one version, with the steps that are due under a policy, except cleanup.
 
@@ -86,12 +87,13 @@ def measure(
         versions: The number of versions of the branch.
         unindexed_since: When the oldest rows outside an index were committed, in milliseconds, if that is known.
         blob_bytes: Measures blobs, which are stored outside data files; without it, they do not count.
+        all_small: Whether small fragments are to be merged however few they are, as for a user who asks for it.
     """
     sizes = fragment_sizes(dataset, blob_bytes)
     states = index_states(dataset)
     indices = tuple(_index_health(dataset, state) for state in states)
-    unclean, held = fragments_to_fold(dataset, states, sizes, policy)
-    groups = group_fragments([each for each in sizes if each.id not in held], policy)
+    unclean, held = fragments_to_fold(dataset, states, sizes, policy, all_small=all_small)
+    groups = group_fragments([each for each in sizes if each.id not in held], policy, all_small=all_small)
     tasks = plan(dataset, states, policy, unclean=unclean)
     return TableHealth(
         branch=branch,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pennon.catalog import clones, jobs, views
-from pennon.core.identifiers import format_identifier
+from pennon.core.caller import current_caller
+from pennon.core.identifiers import Identifier, format_identifier
 from pennon.core.job_model import JobKind
 from pennon.storage import refs
 from pennon.views import pins
@@ -48,7 +49,7 @@ def find_needed(connection: Connection, folder: FileIO, table: Table, branch: st
     pinned = {pin.owner for pin in pins.pins(folder)}
     for clone in readers:
         if clone.id not in pinned and clones.source_of(connection, clone.id) is not None:
-            name = format_identifier(clone.identifier)
+            name = _visible_name(clone.identifier)
             raise UnknownNeedsError(f"The shallow clone {name!r} reads files of this table, of an unknown version.")
     return needed
 
@@ -72,11 +73,17 @@ def _sentence(connection: Connection, ref: Ref) -> str:
     }[owner.kind]
 
 
+def _visible_name(identifier: Identifier) -> str:
+    """Return the name of an object unless it is hidden from the caller."""
+    seen = current_caller().principal.role_on(identifier[:-1]) is not None
+    return format_identifier(identifier) if seen else "(hidden from this key)"
+
+
 def _needed_by_views(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
     for dependent in views.dependents(connection, table.id):
         view = views.find(connection, dependent.view_id)
         for version in pins.versions_needed(view, table.id):
-            yield version, f"The materialized view {format_identifier(dependent.identifier)!r} was computed from it."
+            yield version, f"The materialized view {_visible_name(dependent.identifier)!r} was computed from it."
 
 
 def _needed_by_jobs(connection: Connection, table: Table, branch: str) -> Iterator[tuple[int, str]]:

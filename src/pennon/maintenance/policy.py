@@ -85,3 +85,16 @@ def check_values(values: Mapping[str, object]) -> dict[str, object]:
             raise InvalidInputError(f"A maintenance policy has no field {name!r}.{suggest(name, known)}") from error
         raise InvalidInputError(f"The field {name!r} of the maintenance policy is invalid: {first['msg']}.") from error
     return {name: getattr(checked, name) for name in values}
+
+
+def check_properties(properties: Mapping[str, str] | None) -> None:
+    """Refuse properties of a table or a namespace that set an unknown field of a policy, or an invalid value."""
+    named = {name.removeprefix(PREFIX): text for name, text in (properties or {}).items() if name.startswith(PREFIX)}
+    check_values(named)
+
+
+def to_properties(values: Mapping[str, object]) -> dict[str, str]:
+    """Return the properties that set fields of a policy."""
+    return {
+        PREFIX + name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()
+    }

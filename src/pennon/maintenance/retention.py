@@ -8,31 +8,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pennon.catalog import maintenance_state, removals, transactions, versions
-from pennon.catalog.maintenance_state import VersionAges, version_ages
 from pennon.catalog.removals import Removal
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import new_id
 from pennon.core.job_model import JobKind
+from pennon.maintenance import retention_reasons
 from pennon.maintenance.auto_cleanup import take_over_auto_cleanup
-from pennon.maintenance.needed_versions import UnknownNeedsError, find_needed, referenced_versions
+from pennon.maintenance.needed_versions import find_needed, referenced_versions
 from pennon.maintenance.orphans import remove_orphans_daily
 from pennon.maintenance.removed_files import remove_old_files
 from pennon.maintenance.removed_manifests import RemovedManifests, read_archive, write_archive
+from pennon.maintenance.retention_reasons import RetentionServices, policy_ages
 from pennon.maintenance.schedule import FILE_BATCH_MILLIS
 from pennon.storage.layout import versions_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pennon.catalog import Connection, Database
+    from pennon.catalog import Connection
     from pennon.catalog.jobs import Job
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
-    from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
     from pennon.maintenance.needed_versions import Needed
     from pennon.maintenance.policy import MaintenancePolicy
-    from pennon.storage.root import StorageRoot
     from pennon.tables.writer import Writer
 
 Result = TypeVar("Result")
@@ -48,22 +47,6 @@ class Cleaned:
     versions: int = 0
     files: int = 0
     bytes: int = 0
-
-
-class RetentionServices(Protocol):
-    """The services that tell which versions are needed."""
-
-    @property
-    def database(self) -> Database:
-        """The catalog."""
-
-    @property
-    def storage_root(self) -> StorageRoot:
-        """The storage of the tables."""
-
-    @property
-    def history(self) -> History:
-        """The versions of the tables."""
 
 
 class JobQueue(Protocol):
@@ -125,47 +108,7 @@ def why_kept(
     services: RetentionServices, table: Table, branch: str, version: int, policy: MaintenancePolicy
 ) -> list[str]:
     """Return why a version is kept, as sentences; empty if the next cleanup removes it."""
-    found = services.history.find(table, branch, version)
-    folder = services.storage_root.folder(table.location)
-
-    def read(connection: Connection) -> list[str]:
-        following = versions.page(connection, table.id, branch, after=version, descending=False, limit=1)
-        if not following:
-            return ["It is the newest version."]
-        ages = _version_ages(connection, table, branch, policy)
-        replaced = following[0].recorded_at
-        reasons = []
-        try:
-            reasons += find_needed(connection, folder, table, branch).get(version, [])
-        except UnknownNeedsError as error:
-            reasons.append(str(error))
-        if version >= ages.beyond_min_age:
-            reasons.append(_age_reason(replaced, policy.min_version_seconds, "min_version_seconds"))
-        elif version >= max(ages.beyond_rank, ages.beyond_max_age):
-            reasons.append(
-                f"It is one of the newest {policy.max_versions} versions (max_versions), and "
-                + _age_reason(replaced, policy.max_version_seconds, "max_version_seconds", start="it")
-            )
-        return reasons
-
-    return services.database.read(read) if not found.pending else ["Its commit is not complete yet."]
-
-
-def _age_reason(replaced: int, seconds: float, field: str, start: str = "It") -> str:
-    age = max(now_millis() - replaced, 0) // 1000
-    return f"{start} was replaced {age} seconds ago, which is less than {field} ({seconds:g})."
-
-
-def _version_ages(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> VersionAges:
-    now = now_millis()
-    return version_ages(
-        connection,
-        table.id,
-        branch,
-        max_versions=policy.max_versions,
-        min_age=now - int(policy.min_version_seconds * 1000),
-        max_age=now - int(policy.max_version_seconds * 1000),
-    )
+    return retention_reasons.why_kept(services, table, branch, [version], policy)[version]
 
 
 class _Cleanup:
@@ -196,7 +139,7 @@ class _Cleanup:
     def remove_versions(self, policy: MaintenancePolicy) -> int:
         """Remove the versions that the policy does not keep; return their number."""
         ages = self._services.database.read(
-            lambda connection: _version_ages(connection, self._table, self._branch, policy)
+            lambda connection: policy_ages(connection, self._table, self._branch, policy)
         )
         old = self._read(partial(versions.in_range, start=0, end=ages.removable_before))
         needed = self._needed() if old else {}

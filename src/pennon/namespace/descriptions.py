@@ -12,6 +12,8 @@ from lance_namespace_urllib3_client.models import JsonArrowSchema, TableBasicSta
 
 from pennon.catalog.tables import DISCOVERED
 from pennon.catalog.versions import MAIN
+from pennon.namespace.maintenance import counted_health
+from pennon.namespace.models.maintenance import DescribedTable
 from pennon.namespace.requests import request_as, table_id
 from pennon.namespace.resolver import TableResolver
 from pennon.services import Services
@@ -31,7 +33,7 @@ class DescriptionOperations:
     services: Services
     resolver: TableResolver
 
-    def describe_table(self, request: ln.DescribeTableRequest) -> ln.DescribeTableResponse:
+    def describe_table(self, request: ln.DescribeTableRequest) -> DescribedTable:
         """Describe a table at its latest version or another one."""
         request = request_as(ln.DescribeTableRequest, request)
         table = self.resolver.table(table_id(request))
@@ -39,7 +41,7 @@ class DescriptionOperations:
         named = request.version is not None or request.tag is not None or request.branch is not None
         known = table.managed or detailed or named
         version = self._target(table, request) if known else None
-        response = ln.DescribeTableResponse(
+        response = DescribedTable(
             version=version.version if version is not None else None,
             location=table.location,
             table_uri=uri_of(table.location) if request.with_table_uri else None,
@@ -89,7 +91,7 @@ class DescriptionOperations:
             raise self.resolver.missing_table(table.identifier)
         return newest
 
-    def _add_details(self, response: ln.DescribeTableResponse, table: Table, version: Version | None) -> None:
+    def _add_details(self, response: DescribedTable, table: Table, version: Version | None) -> None:
         response.table = table.name
         response.namespace = list(table.namespace)
         if version is None:
@@ -101,6 +103,7 @@ class DescriptionOperations:
         response.var_schema = JsonArrowSchema.model_validate(details.schema)
         response.metadata = details.metadata
         response.stats = TableBasicStats(num_fragments=details.num_fragments, num_deleted_rows=details.num_deleted_rows)
+        response.health = counted_health(version.statistics)
 
 
 def _always() -> bool:

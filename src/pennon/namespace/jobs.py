@@ -12,7 +12,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 from pennon.catalog import job_events, jobs
 from pennon.core.caller import Role, current_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within, parse_identifier
-from pennon.core.job_model import ACTIVE, TERMINAL, JobKind, JobState
+from pennon.core.job_model import ACTIVE, MAINTENANCE, TERMINAL, JobKind, JobState
 from pennon.core.paging import cut_page, decode_token, page_size
 from pennon.jobs.errors import missing_job
 from pennon.jobs.queue import lock_job
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _LISTING = "jobs"
 _DEFAULT_PAGE = 1000
+#: The filter for all kinds of maintenance.
+_ALL_MAINTENANCE = "maintenance"
 #: The names of states in LanceDB's client.
 _LANCEDB_STATES = {**dict.fromkeys(ACTIVE, "IN_PROGRESS"), **{state: state.upper() for state in TERMINAL}}
 
@@ -66,6 +68,8 @@ class JobOperations:
             before=str(key[0]) if key else None,
             states=_parse_states(request.state),
             table=(*database, *parse_identifier(request.table)) if request.table else None,
+            kinds=_parse_kinds(request.kind),
+            include_maintenance=request.include_maintenance,
         )
         page = cut_page(_LISTING, found, size, lambda job: (job.id,))
         return ListJobsResponse(jobs=[_summary(job, database) for job in page.items], page_token=page.token)
@@ -130,9 +134,22 @@ class JobOperations:
         before: str | None = None,
         states: Sequence[JobState] = tuple(JobState),
         table: Identifier | None = None,
+        kinds: Sequence[JobKind] = (),
+        include_maintenance: bool = False,
     ) -> list[Job]:
-        """Return the newest jobs of a database or a table that the caller may see, optionally before a job id."""
-        read = partial(jobs.page, before=before, limit=limit, states=states, table=table or None)
+        """Return the newest jobs of a database or a table that the caller may see, optionally before a job id.
+
+        Automatic maintenance is left out, unless it is included or kinds are named.
+        """
+        read = partial(
+            jobs.page,
+            before=before,
+            limit=limit,
+            states=states,
+            table=table or None,
+            kinds=kinds or tuple(JobKind),
+            exclude_automatic=not kinds and not include_maintenance,
+        )
         found = [
             job
             for scope in readable_scopes(database)
@@ -191,6 +208,17 @@ def _parse_states(name: str | None) -> tuple[JobState, ...]:
     named = tuple(state for state in JobState if plain in (state, _LANCEDB_STATES[state].lower()))
     if not named:
         raise InvalidInputError(f"state is {name[:64]!r}; it must be one of {', '.join(JobState)} or in_progress.")
+    return named
+
+
+def _parse_kinds(name: str | None) -> tuple[JobKind, ...]:
+    """Return the kinds that a filter names: one, or all of maintenance; none without a filter."""
+    if name is None:
+        return ()
+    plain = name.lower()
+    named = tuple(MAINTENANCE) if plain == _ALL_MAINTENANCE else tuple(kind for kind in JobKind if kind == plain)
+    if not named:
+        raise InvalidInputError(f"kind is {name[:64]!r}; it must be one of {', '.join(JobKind)} or {_ALL_MAINTENANCE}.")
     return named
 
 

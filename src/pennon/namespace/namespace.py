@@ -30,6 +30,8 @@ from pennon.namespace.inspection import InspectionOperations
 from pennon.namespace.jobs import JobOperations
 from pennon.namespace.lineage import LineageOperations
 from pennon.namespace.listings import ListingOperations
+from pennon.namespace.maintenance import MaintenanceOperations
+from pennon.namespace.maintenance_policies import MaintenancePolicyOperations
 from pennon.namespace.models import columns as column_models
 from pennon.namespace.models import views as view_models
 from pennon.namespace.namespaces import NamespaceOperations
@@ -106,6 +108,8 @@ class PennonNamespace(ln.LanceNamespace):
         self.views = ViewOperations(services, resolver, self.tables, self.view_creation)
         self.lineage = LineageOperations(services, resolver)
         self.jobs = JobOperations(services)
+        self.maintenance_policies = MaintenancePolicyOperations(services, resolver)
+        self.maintenance = MaintenanceOperations(services, resolver, self.maintenance_policies)
         self.clones = CloneOperations(services, resolver, new_tables)
         self.uploads = UploadOperations(services, resolver, dependents)
         self.blobs = BlobOperations(services, resolver)

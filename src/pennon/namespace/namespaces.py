@@ -17,6 +17,7 @@ from pennon.catalog import ForeignKeyError, namespaces, tables
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within
 from pennon.core.paging import cut_page
+from pennon.maintenance.policy import check_properties
 from pennon.namespace.dependents import Dependents, Dropped, wants_cascade
 from pennon.namespace.requests import name_cursor, namespace_id, object_id, parse_choice, request_as
 from pennon.namespace.resolver import TableResolver, missing_namespace
@@ -49,6 +50,7 @@ class NamespaceOperations:
         namespace = object_id(request)
         mode = parse_choice("mode", request.mode, ("create", "exist_ok", "overwrite"))
         properties = dict(request.properties or {})
+        check_properties(properties)
         if mode == "overwrite" and namespace != ROOT:
             return self._overwrite_namespace(namespace, properties)
 

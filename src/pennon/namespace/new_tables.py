@@ -12,6 +12,7 @@ from pennon.catalog import ForeignKeyError, dropped_locations, garbage, tables
 from pennon.catalog.tables import REGISTERED, Table
 from pennon.commits.history import stored_versions
 from pennon.core.identifiers import Identifier, format_identifier, new_id
+from pennon.maintenance.policy import check_properties
 from pennon.namespace.requests import require_unscoped
 from pennon.namespace.resolver import TableResolver
 from pennon.namespace.transaction_records import record_transaction
@@ -40,6 +41,7 @@ class NewTables:
 
     def plan(self, identifier: Identifier, location: str | None, properties: Mapping[str, str] | None) -> Table:
         """Return the record of a new table without writing it."""
+        check_properties(properties)
         self.services.ownership.require()
         table_id = new_id()
         if location is not None:

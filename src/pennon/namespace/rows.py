@@ -14,6 +14,7 @@ from lance_namespace.errors import ConcurrentModificationError, InvalidInputErro
 from pennon.catalog import ForeignKeyError, namespaces, tables
 from pennon.commits.view_protection import refuse_view_write
 from pennon.core.identifiers import format_identifier
+from pennon.maintenance.policy import check_properties
 from pennon.namespace.dependents import Dependents
 from pennon.namespace.new_tables import NewTables
 from pennon.namespace.requests import parse_choice, request_as, table_id
@@ -285,6 +286,7 @@ def _with_properties(table: Table, properties: dict[str, str] | None) -> Table:
 
 def _property_recorder(operation: str, table: Table, properties: dict[str, str] | None) -> OnCommit:
     """Return a function that records an operation and sets the table's properties, if any are given."""
+    check_properties(properties)
     record = transaction_recorder(operation, table)
 
     def work(connection: Connection) -> str:

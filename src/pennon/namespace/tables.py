@@ -15,6 +15,7 @@ from pennon.catalog.tables import REGISTERED, Table
 from pennon.commits.view_protection import refuse_view_write
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import Identifier, check_identifier, format_identifier, new_id
+from pennon.maintenance.policy import check_properties
 from pennon.namespace.dependents import Dependents, Dropped, wants_cascade
 from pennon.namespace.new_tables import LocationInUseError, NewTables
 from pennon.namespace.requests import parse_choice, request_as, require_unscoped, table_id
@@ -64,6 +65,7 @@ class TableOperations:
         request = request_as(ln.RegisterTableRequest, request)
         identifier = table_id(request)
         mode = parse_choice("mode", request.mode, ("create", "overwrite"))
+        check_properties(request.properties)
         require_unscoped()
         location = self.services.storage_root.check_location(request.location)
         if not self.services.storage_root.is_root_table(identifier, location):

@@ -7,12 +7,14 @@ import json
 import logging
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lance_namespace.errors import UnsupportedOperationError
 
 from pennon import __version__
-from pennon.catalog import jobs
+from pennon.catalog import jobs, maintenance_totals
 from pennon.catalog.schema import latest_version, schema_version
+from pennon.core.clock import now_millis
 from pennon.namespace import PennonNamespace
 from pennon.server.console import Page, console_pages
 from pennon.server.dispatch import Dispatcher
@@ -20,10 +22,13 @@ from pennon.server.error_responses import send_error, status_for, to_protocol_er
 from pennon.server.http.exchange import Exchange, Receive, Scope, Send
 from pennon.server.http.routing import Match, Router
 from pennon.server.lancedb_compat import STATUS_ONLY
-from pennon.server.metrics import MEDIA_TYPE, Metrics, jobs_text
+from pennon.server.metrics import MEDIA_TYPE, Metrics, jobs_text, maintenance_text
 from pennon.server.operations.model import Operation
 from pennon.server.operations.openapi import build_document
 from pennon.server.operations.table import OPERATIONS, UNSUPPORTED
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
 
 logger = logging.getLogger("pennon.server")
 
@@ -150,5 +155,12 @@ class Application:
         await exchange.respond(200, json.dumps(build_document()).encode())
 
     async def _metrics_page(self, exchange: Exchange) -> None:
-        counts = await self._dispatcher.in_thread(partial(self._services.database.read, jobs.count_by_state))
-        await exchange.respond(200, self._metrics.text() + jobs_text(counts), MEDIA_TYPE)
+        catalog = await self._dispatcher.in_thread(partial(self._services.database.read, _catalog_metrics))
+        await exchange.respond(200, self._metrics.text() + catalog, MEDIA_TYPE)
+
+
+def _catalog_metrics(connection: Connection) -> bytes:
+    """Return the metrics that the catalog has, which are the same in all processes."""
+    totals = maintenance_totals.read(connection)
+    backlog = maintenance_totals.backlog(connection, now_millis())
+    return jobs_text(jobs.count_by_state(connection)) + maintenance_text(totals, backlog)

@@ -73,11 +73,9 @@ class JobServer:
             assert table is not None
             return self.queue.submit(
                 connection,
-                kind=JobKind.BACKFILL,
                 table=table,
                 target=target,
-                submitted_by="ada",
-                **{"spec": {}, **more},
+                **{"kind": JobKind.BACKFILL, "submitted_by": "ada", "spec": {}, **more},
             )
 
         return self.database.write(work)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.catalog import open_database
+from pennon.catalog import open_database, tables, versions
 from pennon.catalog.schema import migrate
+from pennon.catalog.tables import Table
+from pennon.catalog.versions import Statistics, Version
 from pennon.cli import doctor
 from pennon.cli.doctor import CHECKS, Check, DoctorContext, run_checks
 from pennon.core.settings import Settings, load_settings
@@ -23,6 +25,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 (nothing listens there: it is only looked a
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pennon.catalog import Connection
     from tests.unit.cli.conftest import Run
 
 
@@ -37,6 +40,37 @@ def patient(settings: Settings) -> Iterator[DoctorContext]:
     migrate(database)
     yield DoctorContext(settings, database)
     database.close()
+
+
+def record_table(patient: DoctorContext, name: str, count: int, **statistics: Any) -> None:
+    """Record a table of some versions; its files do not exist."""
+    made = Table(name, (), name, f"{name}.lance")
+
+    def work(connection: Connection) -> None:
+        assert tables.insert(connection, made)
+        for number in range(1, count + 1):
+            size = Statistics(**statistics) if number == count else Statistics()
+            versions.insert(connection, Version(name, "", number, f"{number}.manifest", 1, "", statistics=size))
+
+    assert patient.database is not None
+    patient.database.write(work)
+
+
+def test_the_tables_on_which_maintenance_is_behind_are_named_the_worst_first(patient: DoctorContext) -> None:
+    record_table(patient, "good", 5, fragments=9, small_fragments=8, rows=900, unindexed_rows=900, deleted_rows=90)
+    assert doctor.check_maintenance(patient).status == "OK"
+    record_table(patient, "many", 300, fragments=1)
+    record_table(patient, "small", 2, fragments=772, small_fragments=772, rows=3001, unindexed_rows=3001)
+    record_table(patient, "holes", 2, fragments=2, rows=500, deleted_rows=500)
+    found = doctor.check_maintenance(patient)
+    assert found.status == "WARN"
+    assert found.detail.splitlines()[1:] == [
+        "small: 772 small fragments, 3,001 unindexed rows",
+        "many: 300 versions",
+        "holes: 50% deleted rows",
+    ]
+    assert found.fix is not None
+    assert "pennon worker" in found.fix
 
 
 def files_below(folder: Path) -> set[Path]:
@@ -54,6 +88,7 @@ def test_all_is_well_on_an_empty_folder_and_nothing_is_made(settings: Settings, 
         "Storage",
         "Ownership",
         "Versions",
+        "Maintenance",
         "Port",
         "Clock",
         "Keys",

@@ -14,6 +14,10 @@ class ListJobsRequest(ObjectRequest):
 
     table: StrictStr | None = None
     state: StrictStr | None = None
+    kind: StrictStr | None = Field(default=None, description="A kind of job, or maintenance for all kinds of it.")
+    include_maintenance: StrictBool = Field(
+        default=False, description="Whether to list automatic maintenance, too; a kind includes it."
+    )
     limit: StrictInt | None = None
     page_token: StrictStr | None = None
 
@@ -39,6 +43,9 @@ class QueryJobEventsRequest(ObjectRequest):
     job_id: StrictStr | None = None
     job_ids: list[StrictStr] | None = None
     filter: StrictStr | None = None
+    include_maintenance: StrictBool = Field(
+        default=False, description="Whether to return events of automatic maintenance, too, if no job is named."
+    )
     after: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = None
     limit: StrictInt | None = None
     limit_per_job: StrictInt | None = None

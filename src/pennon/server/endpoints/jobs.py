@@ -65,7 +65,8 @@ def follow(context: RequestContext) -> JobEventStream:
 
 def _jobs(context: RequestContext, request: QueryJobEventsRequest, limit: int) -> list[Job]:
     if request.job_id is None and request.job_ids is None:
-        return context.namespace.jobs.visible_jobs(context.id, limit)
+        include = request.include_maintenance
+        return context.namespace.jobs.visible_jobs(context.id, limit, include_maintenance=include)
     job_ids = [*([request.job_id] if request.job_id is not None else []), *(request.job_ids or [])]
     return [context.namespace.jobs.visible_job(job_id) for job_id in dict.fromkeys(job_ids)]
 

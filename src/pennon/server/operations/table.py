@@ -5,6 +5,7 @@ Routes, authorization, dispatch, metrics, the OpenAPI document and the reference
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as ln
@@ -15,8 +16,9 @@ from pennon.namespace.models import extensions as extension_models
 from pennon.namespace.models import inspection as inspection_models
 from pennon.namespace.models import jobs as job_models
 from pennon.namespace.models import lineage as lineage_models
+from pennon.namespace.models import maintenance as maintenance_models
 from pennon.namespace.models import views as view_models
-from pennon.server.endpoints import catalog, columns, data, extensions, jobs, views
+from pennon.server.endpoints import catalog, columns, data, extensions, jobs, maintenance, views
 from pennon.server.lancedb_compat import (
     JobScope,
     RootListing,
@@ -51,10 +53,15 @@ _NS, _T = "/v1/namespace/{id}", "/v1/table/{id}"
 _CREATED_VIEW = ln.CreateMaterializedViewResponse
 
 
-def _row(op: str, path: str, permission: Permission, summary: str, **more: Any) -> Operation:
-    """Make a row. Without an endpoint, the namespace's method of the operation's name gets the parsed request."""
+def _row(op: str, path: str, permission: Permission, summary: str, *, noun: str = "", **more: Any) -> Operation:
+    """Make a row.
+
+    Without an endpoint, the method of the operation's name gets the parsed request: that of the namespace, or of the
+    operations on a noun.
+    """
     if "endpoint" not in more:
-        more["endpoint"] = _call_method("".join(f"_{c.lower()}" if c.isupper() else c for c in op).lstrip("_"))
+        method = "".join(f"_{c.lower()}" if c.isupper() else c for c in op).lstrip("_")
+        more["endpoint"] = _call_method(f"{noun}.{method}" if noun else method)
         more["parse_first"] = True
     more.setdefault("request", getattr(ln, f"{op}Request", None))
     more.setdefault("response", getattr(ln, f"{op}Response", None))
@@ -62,8 +69,10 @@ def _row(op: str, path: str, permission: Permission, summary: str, **more: Any) 
 
 
 def _call_method(name: str) -> Endpoint:
+    find = attrgetter(name)
+
     def endpoint(context: RequestContext) -> object:
-        return getattr(context.namespace, name)(context.model)
+        return find(context.namespace)(context.model)
 
     return endpoint
 
@@ -157,6 +166,7 @@ _TABLES: tuple[Operation, ...] = (
         "describe",
         READ_TABLE,
         "Describe a table.",
+        response=maintenance_models.DescribedTable,
         query=("with_table_uri", "load_detailed_metadata", "check_declared"),
         catalog_only=True,
         needs_storage=catalog.describes_data,
@@ -548,6 +558,75 @@ _INSPECTION: tuple[Operation, ...] = (
     ),
 )
 
+_MAINTENANCE: tuple[Operation, ...] = (
+    _data(
+        "DescribeTableHealth",
+        "health",
+        READ_TABLE,
+        "Describe the health of a table, and what maintenance would do.",
+        noun="maintenance",
+        **_models(maintenance_models, "DescribeTableHealth", "Maintenance"),
+    ),
+    _namespace(
+        "ListTableHealth",
+        "health",
+        READ_NAMESPACE,
+        "List the tables of a namespace that need maintenance most, from the catalog.",
+        noun="maintenance",
+        **_models(maintenance_models, "ListTableHealth", "Maintenance"),
+    ),
+    _data(
+        "MaintainTable",
+        "maintain",
+        WRITE_TABLE,
+        "Start maintenance of a table, or plan it.",
+        endpoint=maintenance.maintain_table,
+        status=202,
+        alternatives={200: Alternative("The plan of the maintenance (dry run).", maintenance_models.MaintenancePlan)},
+        **_models(maintenance_models, "MaintainTable", "Maintenance"),
+    ),
+    _data(
+        "DescribeVersionRetention",
+        "version/retention",
+        READ_TABLE,
+        "Describe why versions are kept.",
+        noun="maintenance",
+        **_models(maintenance_models, "DescribeVersionRetention", "Maintenance"),
+    ),
+    _table(
+        "DescribeMaintenancePolicy",
+        "maintenance_policy/describe",
+        READ_TABLE,
+        "Describe the maintenance policy of a table.",
+        noun="maintenance_policies",
+        **_models(maintenance_models, "DescribeMaintenancePolicy", "Maintenance"),
+    ),
+    _table(
+        "AlterMaintenancePolicy",
+        "maintenance_policy/alter",
+        WRITE_TABLE,
+        "Change the maintenance policy of a table.",
+        noun="maintenance_policies",
+        **_models(maintenance_models, "AlterMaintenancePolicy", "Maintenance"),
+    ),
+    _namespace(
+        "DescribeNamespaceMaintenancePolicy",
+        "maintenance_policy/describe",
+        READ_NAMESPACE,
+        "Describe the maintenance policy that the tables of a namespace inherit.",
+        noun="maintenance_policies",
+        **_models(maintenance_models, "DescribeMaintenancePolicy", "Maintenance"),
+    ),
+    _namespace(
+        "AlterNamespaceMaintenancePolicy",
+        "maintenance_policy/alter",
+        WRITE_NAMESPACE,
+        "Change the maintenance policy that the tables of a namespace inherit.",
+        noun="maintenance_policies",
+        **_models(maintenance_models, "AlterMaintenancePolicy", "Maintenance"),
+    ),
+)
+
 _JOBS: tuple[Operation, ...] = (
     _job("ListJobs", "list", FILTERED, "List jobs, newest first."),
     _job("DescribeJob", "describe", FILTERED, "Describe a job: its state, progress and result."),
@@ -673,6 +752,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *_REFS,
     *_EXTENSIONS,
     *_INSPECTION,
+    *_MAINTENANCE,
     *_JOBS,
     *_VIEWS,
     *_TRANSACTIONS,

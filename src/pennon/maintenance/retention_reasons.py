@@ -1,0 +1,132 @@
+"""Why versions are kept, and which ones a cleanup would remove."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pennon.catalog import versions
+from pennon.catalog.maintenance_state import VersionAges, version_ages
+from pennon.core.clock import now_millis
+from pennon.maintenance.needed_versions import Needed, UnknownNeedsError, find_needed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pennon.catalog import Connection, Database
+    from pennon.catalog.tables import Table
+    from pennon.commits.history import History
+    from pennon.maintenance.policy import MaintenancePolicy
+    from pennon.storage.file_io import FileIO
+    from pennon.storage.root import StorageRoot
+
+
+_UNMANAGED = "Pennon does not manage the commits of the table, so it removes no version."
+
+
+class RetentionServices(Protocol):
+    """The services that tell which versions are needed."""
+
+    @property
+    def database(self) -> Database:
+        """The catalog."""
+
+    @property
+    def storage_root(self) -> StorageRoot:
+        """The storage of the tables."""
+
+    @property
+    def history(self) -> History:
+        """The versions of the tables."""
+
+
+@dataclass(frozen=True)
+class CleanupPlan:
+    """The versions that a cleanup would remove, and those beyond the policy's limits that something needs."""
+
+    remove: tuple[int, ...]
+    kept: Needed
+    #: The number of versions that the policy keeps.
+    recent: int
+
+
+def why_kept(
+    services: RetentionServices, table: Table, branch: str, numbers: Iterable[int], policy: MaintenancePolicy
+) -> dict[int, list[str]]:
+    """Return why versions are kept, as sentences; no reason for a version that the next cleanup removes."""
+    found = {number: services.history.find(table, branch, number) for number in numbers}
+    if not table.managed:
+        return {
+            number: ["Pennon does not manage the commits of the table, so it removes no version."] for number in found
+        }
+    folder = services.storage_root.folder(table.location)
+
+    def read(connection: Connection) -> dict[int, list[str]]:
+        ages = policy_ages(connection, table, branch, policy)
+        needed, unknown = _needed(connection, folder, table, branch)
+        reasons: dict[int, list[str]] = {}
+        for number, version in found.items():
+            following = versions.page(connection, table.id, branch, after=number, descending=False, limit=1)
+            if version.pending:
+                reasons[number] = ["Its commit is not complete yet."]
+            elif not following:
+                reasons[number] = ["It is the newest version."]
+            else:
+                recent = _recency(number, following[0].recorded_at, ages, policy)
+                reasons[number] = [*needed.get(number, []), *unknown, *recent]
+        return reasons
+
+    return services.database.read(read)
+
+
+def plan_cleanup(services: RetentionServices, table: Table, branch: str, policy: MaintenancePolicy) -> CleanupPlan:
+    """Return which versions a cleanup would remove now."""
+    folder = services.storage_root.folder(table.location)
+
+    def read(connection: Connection) -> CleanupPlan:
+        ages = policy_ages(connection, table, branch, policy)
+        old = versions.in_range(connection, table.id, branch, 0, ages.removable_before)
+        needed, unknown = _needed(connection, folder, table, branch)
+        if unknown:
+            needed = {version.version: unknown for version in old}
+        remove = tuple(each.version for each in old if each.version not in needed and not each.pending)
+        kept = {each.version: needed[each.version] for each in old if each.version in needed}
+        return CleanupPlan(remove, kept, ages.count - len(old))
+
+    return services.database.read(read)
+
+
+def policy_ages(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> VersionAges:
+    """Return up to which versions the limits of a policy reach."""
+    now = now_millis()
+    return version_ages(
+        connection,
+        table.id,
+        branch,
+        max_versions=policy.max_versions,
+        min_age=now - int(policy.min_version_seconds * 1000),
+        max_age=now - int(policy.max_version_seconds * 1000),
+    )
+
+
+def _needed(connection: Connection, folder: FileIO, table: Table, branch: str) -> tuple[Needed, list[str]]:
+    """Return the versions that something needs, and why that is unknown."""
+    try:
+        return find_needed(connection, folder, table, branch), []
+    except UnknownNeedsError as error:
+        return {}, [str(error)]
+
+
+def _recency(version: int, replaced: int, ages: VersionAges, policy: MaintenancePolicy) -> list[str]:
+    """Return why the limits of a policy keep a version."""
+    if version >= ages.beyond_min_age:
+        return [_age_reason(replaced, policy.min_version_seconds, "min_version_seconds")]
+    if version < max(ages.beyond_rank, ages.beyond_max_age):
+        return []
+    age = _age_reason(replaced, policy.max_version_seconds, "max_version_seconds", start="it")
+    return [f"It is one of the newest {policy.max_versions} versions (max_versions), and {age}"]
+
+
+def _age_reason(replaced: int, seconds: float, field: str, start: str = "It") -> str:
+    age = max(now_millis() - replaced, 0) // 1000
+    return f"{start} was replaced {age} seconds ago, which is less than {field} ({seconds:g})."
