@@ -63,7 +63,7 @@ class TestTree:
 
     def test_a_table_that_is_only_declared_says_so_on_every_tab(self, screen: Screen, rest: RestClient) -> None:
         rest.post("/v1/table/shop$plan/declare")
-        for tab in ("data", "indexes", "statistics"):
+        for tab in ("data", "indexes", "statistics", "health"):
             screen.open(f"table/shop$plan/{tab}").sees("This table is declared, but has no data yet.")
         screen.sees("no version yet")
         screen.open("table/shop$plan/versions").sees("No versions yet.")

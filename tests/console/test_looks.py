@@ -31,6 +31,7 @@ PAGES = {
     "functions": f"{TEAS}/functions",
     "lineage": f"{TEAS}/lineage",
     "statistics": f"{TEAS}/statistics",
+    "health": f"{TEAS}/health",
     "view": "table/shop$words/view",
     "jobs": "jobs",
 }
@@ -51,7 +52,7 @@ def awkward(console_server: PennonProcess, rest: RestClient) -> Iterator[str]:
 def test_long_names_fit(open_screen: OpenScreen, awkward: str, width: int) -> None:
     screen = open_screen(width=width).open(f"namespace/{LONG}").shoot(f"long-namespace-{width}")
     assert screen.overflow() <= 0
-    for tab in ("data", "schema", "versions", "indexes", "functions", "lineage", "statistics"):
+    for tab in ("data", "schema", "versions", "indexes", "functions", "lineage", "statistics", "health"):
         screen.open(f"table/{awkward}/{tab}").shoot(f"long-{tab}-{width}")
         assert screen.overflow() <= 0, tab
 

@@ -77,7 +77,7 @@ class TestKeys:
         screen.page.goto(f"{server.url}/#/{TEAS}/data")
         sign_in(screen, secrets["reader"])
         screen.sees("1–50 of 119 rows")
-        for tab in ("data", "schema", "versions", "indexes", "functions", "lineage", "statistics"):
+        for tab in ("data", "schema", "versions", "indexes", "functions", "lineage", "statistics", "health"):
             screen.open(f"{TEAS}/{tab}")
             offered = [text for text in screen.main.get_by_role("button").all_inner_texts() if text]
             assert not set(offered) & set(ACTIONS), tab

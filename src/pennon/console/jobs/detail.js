@@ -12,7 +12,7 @@ import { address, go, tableAddress } from "../router.js";
 import { canWrite } from "../session.js";
 import { describeView } from "../views.js";
 import { bottleneck, ratesOf, timeSplit } from "./bottleneck.js";
-import { progressOf, stateChip } from "./list.js";
+import { jobName, MAINTENANCE, progressOf, stateChip } from "./list.js";
 
 const TERMINAL = new Set(["done", "failed", "cancelled", "timed_out"]);
 const SHOWN_EVENTS = 500;
@@ -85,7 +85,7 @@ class JobView {
     const names = job.table.split("$");
     put(
       this.head,
-      h("h1", {}, `${job.job_type} ${job.target}`.trim()),
+      h("h1", {}, jobName(job)),
       h(
         "p",
         {},
@@ -260,6 +260,19 @@ function facts(job) {
     known.push(["Result", `${job.result.mode}${job.result.reason ? `: ${job.result.reason}` : ""}`]);
   for (const name of ["rows_added", "rows_updated", "rows_removed"])
     if (job.result?.[name] !== undefined) known.push([`R${name.slice(1).replace("_", " ")}`, count(job.result[name])]);
+  if (MAINTENANCE.has(job.job_type)) known.push(...maintenanceFacts(job));
+  return known;
+}
+
+/** Why a maintenance job was submitted, and what it has done. */
+function maintenanceFacts({ spec, result }) {
+  const known = spec.reasons?.length ? [["Reason", spec.reasons.join("; ")]] : [];
+  for (const [name, value] of Object.entries(result ?? {})) {
+    const label = `${name[0].toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
+    if (name.startsWith("bytes")) known.push([label, bytes(value)]);
+    else if (typeof value === "number") known.push([label, count(value)]);
+  }
+  for (const [step, error] of Object.entries(result?.failures ?? {})) known.push([`Step ${step} failed`, error]);
   return known;
 }
 

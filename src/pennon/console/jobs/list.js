@@ -10,10 +10,14 @@ import { progressBar } from "../parts/charts.js";
 import { scrollingTable } from "../parts/lists.js";
 
 const STATES = ["", "in_progress", "pending", "running", "paused", "done", "failed", "cancelled", "timed_out"];
+const KINDS = ["", "backfill", "refresh", "maintenance", "maintain", "compact", "optimize_indices", "cleanup"];
 const REFRESH_MILLIS = 1500;
 const PAGE = 100;
 
 export const stateChip = (state) => h("span.chip", { class: `state-${state}` }, state.replace("_", " "));
+
+/** The kinds of jobs that keep tables fast. */
+export const MAINTENANCE = new Set(["maintain", "compact", "optimize_indices", "cleanup"]);
 
 /**
  * The progress of a job. A condition may leave fewer rows to compute than were planned.
@@ -29,6 +33,10 @@ export function progressOf({ counters, state, job_type: type }) {
   return { done: Math.min(good, planned * 0.999), planned };
 }
 
+/** The kind of a job, and the column that a backfill computes. */
+export const jobName = ({ job_type: type, target }) =>
+  MAINTENANCE.has(type) || !target ? type.replaceAll("_", " ") : `${type} ${target}`;
+
 /** Jobs as a table. */
 export function jobTable(jobs) {
   const rows = jobs.map((job) => {
@@ -42,7 +50,7 @@ export function jobTable(jobs) {
       h(
         "td",
         {},
-        h("a", { href: address(["job", job.job_id]) }, `${job.job_type}${job.target ? ` ${job.target}` : ""}`),
+        h("a", { href: address(["job", job.job_id]) }, jobName(job)),
       ),
       h("td", {}, h("a", { href: tableAddress(job.table.split("$")) }, job.table.replaceAll("$", "."))),
       h(
@@ -52,7 +60,7 @@ export function jobTable(jobs) {
           ? h(
               "span.row",
               {},
-              progressBar(done, planned, `Progress of ${job.target || job.job_type}`),
+              progressBar(done, planned, `Progress of ${jobName(job)}`),
               h("span.small", {}, percent(done, planned)),
             )
           : "",
@@ -72,9 +80,10 @@ export function jobTable(jobs) {
 export async function jobsPage(route, signal) {
   const state = route.params.get("state") ?? "";
   const table = route.params.get("table") ?? "";
+  const kind = route.params.get("kind") ?? "";
   const token = route.params.get("after") ?? "";
   const request = () => {
-    const given = { ...(state ? { state } : {}), ...(table ? { table } : {}) };
+    const given = { ...(state ? { state } : {}), ...(kind ? { kind } : {}), ...(table ? { table } : {}) };
     return onJob(
       "list",
       { ...given, limit: PAGE, ...(token ? { page_token: token } : {}) },
@@ -89,10 +98,10 @@ export async function jobsPage(route, signal) {
         ? jobTable(found.jobs)
         : emptyState(
             "No jobs found.",
-            state || table ? "Choose another state or table." : "A backfill or a refresh of a view starts one.",
+            state || kind || table ? "Choose another state, kind or table." : "A backfill or a refresh of a view starts one.",
           ),
       found.page_token
-        ? h("p", {}, h("a", { href: address(["jobs"], { state, table, after: found.page_token }) }, "Older jobs"))
+        ? h("p", {}, h("a", { href: address(["jobs"], { state, kind, table, after: found.page_token }) }, "Older jobs"))
         : null,
     );
   draw(await call(request(), signal));
@@ -100,7 +109,7 @@ export async function jobsPage(route, signal) {
     const found = await call(request(), signal);
     if (!hasSelection(body)) redraw(body, () => draw(found));
   });
-  const change = (params) => go(address(["jobs"], { state, table, ...params }), { replace: true });
+  const change = (params) => go(address(["jobs"], { state, kind, table, ...params }), { replace: true });
   return h(
     "div.page",
     {},
@@ -116,6 +125,18 @@ export async function jobsPage(route, signal) {
           "select",
           { id: "job-state", onchange: (event) => change({ state: event.target.value }) },
           STATES.map((value) => h("option", { value, selected: value === state }, value.replace("_", " ") || "any")),
+        ),
+      ),
+      h(
+        "span.row",
+        {},
+        h("label", { for: "job-kind" }, "Kind"),
+        h(
+          "select",
+          { id: "job-kind", onchange: (event) => change({ kind: event.target.value }) },
+          KINDS.map((value) =>
+            h("option", { value, selected: value === kind }, value.replace("_", " ") || "all but automatic maintenance"),
+          ),
         ),
       ),
       h(

@@ -51,7 +51,7 @@ export function openDialog({ title, body, foot = [], wide = false }) {
 
 /**
  * @typedef {{name: string, label: string, kind?: "text"|"number"|"choice"|"flag"|"long", value?: any,
- *   choices?: (string|[string, string])[], hint?: string, required?: boolean}} Field
+ *   choices?: (string|[string, string])[], hint?: string, required?: boolean, folded?: boolean}} Field
  */
 
 /** Create the control of a field. @param {Field} field */
@@ -113,6 +113,7 @@ export function valuesOf(form, fields) {
  */
 export function openForm({ title, fields, verb, work, danger = false, intro = null, copies = null, more = [] }) {
   const message = h("div.message", { "aria-live": "polite" });
+  const folded = fields.filter((field) => field.folded).map(control);
   const form = h(
     "form",
     {
@@ -122,7 +123,8 @@ export function openForm({ title, fields, verb, work, danger = false, intro = nu
       },
     },
     intro,
-    fields.map(control),
+    fields.filter((field) => !field.folded).map(control),
+    folded.length ? h("details", {}, h("summary", {}, "More fields"), folded) : null,
     message,
   );
   const submit = h(

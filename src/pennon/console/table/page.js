@@ -10,6 +10,7 @@ import { go, tableAddress } from "../router.js";
 import { canWrite } from "../session.js";
 import { describeView } from "../views.js";
 import { dataTab } from "./data.js";
+import { healthTab } from "./health.js";
 import { functionsTab } from "./functions.js";
 import { indexesTab } from "./indexes.js";
 import { lineageTab } from "./lineage.js";
@@ -26,10 +27,11 @@ const TABS = [
   ["functions", "Functions", functionsTab],
   ["lineage", "Lineage", lineageTab],
   ["statistics", "Statistics", statisticsTab],
+  ["health", "Health", healthTab],
 ];
 
 /** Tabs that are empty for a table that is only declared. */
-const DATA_TABS = new Set(["data", "indexes", "statistics"]);
+const DATA_TABS = new Set(["data", "indexes", "statistics", "health"]);
 
 /**
  * The table that a tab shows.

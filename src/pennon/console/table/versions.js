@@ -26,6 +26,11 @@ export async function versionsTab(table) {
   const tags = Object.entries(tagged.tags ?? {});
   const starts = Object.entries(table.branches).filter(([, known]) => (known.parentBranch ?? "") === table.branch);
   if (!listed.versions.length) return emptyState("No versions yet.", "The first write creates one.");
+  const retention = await call(
+    table.onBranch("version/retention", { versions: listed.versions.map((version) => version.version) }),
+    table.signal,
+  );
+  const kept = new Map(retention.versions.map((version) => [version.version, version]));
   return [
     versionComparison(table, listed.versions),
     branchList(table),
@@ -39,7 +44,7 @@ export async function versionsTab(table) {
     h(
       "ol.timeline",
       {},
-      listed.versions.map((version) => entry(table, version, tags, starts)),
+      listed.versions.map((version) => entry(table, version, tags, starts, kept.get(version.version))),
     ),
     listed.page_token
       ? h("p", {}, h("a", { href: table.link("versions", { after: listed.page_token }) }, "Older versions"))
@@ -47,7 +52,7 @@ export async function versionsTab(table) {
   ];
 }
 
-function entry(table, version, tags, starts) {
+function entry(table, version, tags, starts, kept) {
   const here = tags.filter(([, tag]) => tag.version === version.version && (tag.branch ?? "") === table.branch);
   const newest = version.version === table.described.version && !table.version;
   return h(
@@ -104,7 +109,13 @@ function entry(table, version, tags, starts) {
           ]
         : null,
     ),
+    kept ? h("p.small.muted", {}, keptText(kept)) : null,
   );
+}
+
+/** Why a version is kept, or that it is not. */
+function keptText({ reasons }) {
+  return reasons.length ? `Kept: ${reasons.join(" ")}` : "Removed by the next cleanup.";
 }
 
 function tagChip(table, name, tag) {
