@@ -1,7 +1,7 @@
 /** The health of a table: what maintenance has done, what it would do now, and its policy. */
 
 import { call } from "../api.js";
-import { h } from "../dom.js";
+import { h, put } from "../dom.js";
 import { ago, bytes, count, countOf, moment, percent } from "../format.js";
 import { toast } from "../parts/dialogs.js";
 import { factList, scrollingTable } from "../parts/lists.js";
@@ -38,31 +38,26 @@ function healthCard(table, health, ask) {
     h(
       "div.bar",
       {},
-      table.writable ? actions(table) : null,
+      table.writable ? runAction(table) : null,
       h("span.spring"),
       copyButtons(() => ask, "measure the health"),
     ),
     factList(facts, "dl.facts.big"),
     h("h2", {}, "What maintenance would do now"),
     dueList(health.due),
+    table.writable ? planAction(table) : null,
   );
 }
 
 function dueList(due) {
   if (!due.length) return h("p.sentence", {}, h("span.chip.state-done", {}, "healthy"), " Nothing is due.");
-  return h(
-    "ul.plain",
-    {},
-    due.map((step) =>
-      h("li", {}, h("span.chip.state-paused", {}, STEPS[step.action] ?? step.action), " ", step.reason),
-    ),
+  return due.map((step) =>
+    h("p.sentence", {}, h("span.chip.state-paused", {}, STEPS[step.action] ?? step.action), " ", step.reason),
   );
 }
 
-function actions(table) {
+function runAction(table) {
   const run = table.onBranch("maintain", {}, `${table.open}job = table.maintain()`);
-  const plan = table.onBranch("maintain", { dry_run: true }, `${table.open}print(table.maintain(dry_run=True))`);
-  const shown = h("div.message", { "aria-live": "polite" });
   const start = async () => {
     try {
       const job = await call(run);
@@ -72,22 +67,25 @@ function actions(table) {
       toast(error.message, "bad");
     }
   };
+  return h(
+    "span.action",
+    {},
+    h("button.primary", { type: "button", onclick: start }, "Run maintenance now"),
+    copyButtons(() => run, "run maintenance"),
+  );
+}
+
+function planAction(table) {
+  const plan = table.onBranch("maintain", { dry_run: true }, `${table.open}print(table.maintain(dry_run=True))`);
+  const shown = h("div.message", { "aria-live": "polite" });
   const explain = async () => {
     try {
-      shown.replaceChildren(planText(await call(plan)));
+      put(shown, planText(await call(plan)));
     } catch (error) {
       toast(error.message, "bad");
     }
   };
-  return h(
-    "div.actions",
-    {},
-    h(
-      "span.action",
-      {},
-      h("button.primary", { type: "button", onclick: start }, "Run maintenance now"),
-      copyButtons(() => run, "run maintenance"),
-    ),
+  return [
     h(
       "span.action",
       {},
@@ -95,7 +93,7 @@ function actions(table) {
       copyButtons(() => plan, "plan maintenance"),
     ),
     shown,
-  );
+  ];
 }
 
 /** What a maintenance job would do, and which versions it would keep. */
@@ -107,6 +105,7 @@ function planText(plan) {
   return h(
     "div",
     {},
+    h("p", {}, "A run that you start now merges all small fragments and indexes all rows, however few:"),
     dueList(plan.due),
     cleanup
       ? h(
