@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SCRIPT = Path(__file__).resolve().parent / "wrk" / "requests.lua"
 _ANSWER_SECONDS = 60
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Request:
         """Encode the request for a kept-alive connection."""
         body = self.body.encode()
         head = f"{self.method} {self.path} HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in server.headers.items())
+        head += f"Content-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
 
@@ -69,13 +71,14 @@ def failed(note: str) -> Sample:
     return Sample(0, 0.0, 0.0, 0.0, errors=1, note=note)
 
 
-def call(server: Server, request: Request) -> tuple[int, bytes]:
-    """Send one request on a connection of its own."""
+def call(server: Server, request: Request, content: bytes = b"", media_type: str = JSON) -> tuple[int, bytes]:
+    """Send one request on a connection of its own; its body is JSON, or other content."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=_ANSWER_SECONDS)
     try:
-        body = request.body.encode() if request.body else None
-        headers = {"Content-Type": "application/json"}
-        connection.request(request.method, request.path, body=body, headers=headers)
+        body = content or request.body.encode() or None
+        connection.request(
+            request.method, request.path, body=body, headers={"Content-Type": media_type, **server.headers}
+        )
         answer = connection.getresponse()
         return answer.status, answer.read()
     except OSError as problem:
@@ -95,6 +98,7 @@ def run_wrk(server: Server, requests: Path, connections: int, seconds: int, tag:
     """Run wrk with the requests of a file."""
     threads = min(2, connections)
     command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", f"--timeout={_ANSWER_SECONDS}s"]
+    command += [part for name, value in server.headers.items() for part in ("-H", f"{name}: {value}")]
     command += ["-s", str(_SCRIPT), server.url, "--", str(requests), tag]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
     marked = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

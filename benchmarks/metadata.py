@@ -1,8 +1,9 @@
 """Measure Pennon's metadata operations beside pylance's RestAdapter, in one run on one machine.
 
-Both servers run on loopback, each on a fresh folder of its own. Cells alternate between them, and the one
-that is not measured is halted meanwhile, so that noise hits both and neither steals from the other. Nothing
-here asserts a time: the exit code is 0 unless a server or a tool fails.
+All servers run on loopback, each on a fresh folder of its own. Pennon runs in one or several set-ups: its catalog in
+SQLite or in PostgreSQL, and its callers with or without a key. Cells alternate between the servers, and those that are
+not measured are suspended meanwhile, so that noise affects all and none competes with another. Nothing here asserts a
+time: the exit code is 0 unless a server or a tool fails.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from commits import Chain, build_chain, measure_commits, prepared_commits
 from load import Sample, call, failed, require_wrk, run_wrk
 from operations import COMMIT, FILL_CONNECTIONS, OPERATIONS, PAGE, WRITTEN, Operation, fill, requests_of
 from report import UNSTEADY, Key, Report, Results
-from servers import PEER, PENNON, BenchmarkError, Server, start
+from servers import PEER, PENNON, BenchmarkError, Server
+from setups import SETUPS, background_writer, create_writer_tables, start_setup
 from stage import choose, say
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ def operations(text: str) -> list[Operation]:
     return [known[name] for name in choose(known, text)]
 
 
+def setups(text: str) -> list[str]:
+    """Parse a list of set-ups."""
+    return choose(SETUPS, text)
+
+
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     style = argparse.RawDescriptionHelpFormatter
@@ -53,12 +60,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="runs of a cell; the medians count")
     names = ", ".join(operation.name for operation in OPERATIONS)
     parser.add_argument("--only", type=operations, default=list(OPERATIONS), metavar="OP,...", help=names)
+    parser.add_argument("--setup", type=setups, default=[SETUPS[0]], metavar="SETUP,...", help=", ".join(SETUPS))
+    parser.add_argument("--writer", type=float, default=0.0, metavar="RATE", help="inserts a second during each cell")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--peer-only", dest="servers", action="store_const", const=[PEER])
     alone.add_argument("--pennon-only", dest="servers", action="store_const", const=[PENNON])
     parser.set_defaults(servers=[PEER, PENNON])
     chosen = parser.parse_args(given)
+    chosen.names = [name for kind in chosen.servers for name in ([PEER] if kind == PEER else chosen.setup)]
     if min(chosen.sizes) <= WRITTEN or min([*chosen.connections, chosen.seconds, chosen.rounds]) < 1:
         parser.error(f"sizes start above {WRITTEN}; connections, seconds and rounds at 1")
     return chosen
@@ -90,10 +100,11 @@ class Bench:
         servers = []
         # Registered first, so it runs when the servers have stopped: the peer keeps gigabytes.
         stack.callback(shutil.rmtree, self._folder / str(size), ignore_errors=True)
-        for name in self._options.servers:
-            server = start(name, self._folder / str(size))
-            stack.callback(server.stop)
+        for name in self._options.names:
+            server = start_setup(name, self._folder / str(size), stack)
             seconds = fill(server, size)
+            if self._options.writer:
+                create_writer_tables(server)
             say(f"{name}: {size} tables, declared in {seconds:.1f} s")
             self.notes.append(f"{name}: {size} tables were made in {seconds:.1f} s, {FILL_CONNECTIONS} connections.")
             server.settle()
@@ -108,7 +119,8 @@ class Bench:
         for _ in range(self._options.rounds):
             for server in servers:
                 server.resume()
-                sample = self._sample(server, key, operation)
+                with background_writer(server, self._options.writer):
+                    sample = self._sample(server, key, operation)
                 found[server.name].append(sample)
                 server.settle()
                 server.pause()
@@ -174,9 +186,20 @@ def main() -> int:
         except BenchmarkError as problem:
             say(f"error: {problem}")
             return 1
-    report = Report(bench.results, [*FOOTER, *bench.notes])
-    print(report.as_json() if options.output == "json" else report.as_table())
+    chosen = options.setup if PENNON in options.servers else [PEER]
+    reports = {setup: Report(_results_of(bench.results, setup), [*FOOTER, *bench.notes]) for setup in chosen}
+    if options.output == "json":
+        print(json.dumps({setup: report.as_document() for setup, report in reports.items()}, indent=2))
+        return 0
+    for setup, report in reports.items():
+        print(f"Set-up: {setup}\n{report.as_table()}\n")
     return 0
+
+
+def _results_of(results: Results, setup: str) -> Results:
+    """Return the samples of the peer and of Pennon in one set-up."""
+    names = {PEER: PEER, setup: PENNON} if setup != PEER else {PEER: PEER}
+    return {key: {names[name]: runs for name, runs in found.items() if name in names} for key, found in results.items()}
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def _write_tables(server: Server) -> None:
     import lance_namespace
     import pyarrow as pa
 
-    client = lance_namespace.connect("rest", {"uri": server.url})
+    headers = {f"headers.{name}": value for name, value in server.headers.items()}
+    client = lance_namespace.connect("rest", {"uri": server.url, **headers})
     rows = pa.table({"key": list(range(10)), "value": [f"value {number}" for number in range(10)]})
     try:
         for name in written_names():

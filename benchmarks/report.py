@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -134,15 +133,14 @@ class Report:
             return Target(title, KEPT, None, False)
         return Target(title, KEPT, large.rate / small.rate, large.unsteady or small.unsteady)
 
-    def as_json(self) -> str:
-        """Write the run as JSON."""
+    def as_document(self) -> dict[str, Any]:
+        """Return the run as a JSON document."""
         cells = [
             {**asdict(key), "ratio": ratio(cell), **{name: asdict(found) for name, found in cell.items()}}
             for key, cell in self._cells.items()
         ]
         targets = [{**asdict(target), "verdict": target.verdict} for target in self.targets()]
-        document = {"machine": machine(), "cells": cells, "targets": targets, "notes": self._notes}
-        return json.dumps(document, indent=2)
+        return {"machine": machine(), "cells": cells, "targets": targets, "notes": self._notes}
 
     def as_table(self) -> str:
         """Write the run as a table, the targets and the notes."""

@@ -44,6 +44,12 @@ class Server:
     log: Path
     host: str = ""
     port: int = 0
+    api_key: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers by which the server knows its caller."""
+        return {"x-api-key": self.api_key} if self.api_key else {}
 
     @property
     def url(self) -> str:
