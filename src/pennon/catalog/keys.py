@@ -40,6 +40,10 @@ class Key:
         return Principal(self.name, (Grant(self.role, self.namespace),))
 
 
+class KeyNotFoundError(LookupError):
+    """No key has a digest. An error, so that unknown keys take no room in caches."""
+
+
 def _key(row: Row) -> Key:
     return Key(row[0], Role.of(row[1]), identifier_of(row[2]), row[3], row[4], row[5])
 
@@ -73,14 +77,14 @@ def any_configured(connection: Connection) -> bool:
     return connection.one("SELECT 1 FROM keys LIMIT 1") is not None
 
 
-def find(connection: Connection, secret: str) -> Key | None:
-    """Return the active key with a secret."""
+def find(connection: Connection, digest: str) -> Key:
+    """Return the key with a digest, even if it is not active; raises ``KeyNotFoundError``."""
     row = connection.one(
-        "SELECT name, role, namespace, created_at, expires_at, revoked_at FROM keys WHERE digest = ?",
-        digest_of(secret),
+        "SELECT name, role, namespace, created_at, expires_at, revoked_at FROM keys WHERE digest = ?", digest
     )
-    key = _key(row) if row else None
-    return key if key and key.is_active else None
+    if row is None:
+        raise KeyNotFoundError
+    return _key(row)
 
 
 def listing(connection: Connection) -> list[Key]:

@@ -1,4 +1,4 @@
-"""The schema of the catalog: numbered SQL migrations, the same for both databases."""
+"""The schema of the catalog: numbered SQL migrations, most of them the same for both databases."""
 
 from __future__ import annotations
 
@@ -16,16 +16,24 @@ class SchemaVersionError(Exception):
     """The schema version of the catalog is not the one that this Pennon needs."""
 
 
-def migrations() -> list[tuple[int, str]]:
-    """Return the number and text of each migration, in order."""
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """Return the number and text of each migration for a database, in order.
+
+    A migration is one file, or one for each database: ``NUMBER_NAME.sql`` or ``NUMBER_NAME.DIALECT.sql``.
+    """
     files = resources.files("pennon.catalog").joinpath("migrations").iterdir()
-    found = [(int(file.name[:4]), file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".sql")]
-    return sorted(found)
+    chosen = [file for file in files if file.name.endswith(".sql") and file.name.split(".")[1] in {"sql", dialect}]
+    return sorted((int(file.name[:4]), file.read_text(encoding="utf-8")) for file in chosen)
+
+
+def migration_numbers() -> list[int]:
+    """Return the numbers of all migrations, in order."""
+    return [number for number, _ in migrations("sqlite")]
 
 
 def latest_version() -> int:
     """Return the schema version of this Pennon."""
-    return migrations()[-1][0]
+    return migration_numbers()[-1]
 
 
 def schema_version(database: Database) -> int:
@@ -51,7 +59,7 @@ def _apply(connection: Connection, dialect: str, wanted: int) -> list[int]:
     if current == 0:
         connection.script("CREATE TABLE pennon_schema (version INTEGER NOT NULL)")
         connection.run("INSERT INTO pennon_schema (version) VALUES (0)")
-    due = [(number, text) for number, text in migrations() if current < number <= wanted]
+    due = [(number, text) for number, text in migrations(dialect) if current < number <= wanted]
     for number, text in due:
         connection.script(text.format(key=_KEY_TYPE[dialect]))
         connection.run("UPDATE pennon_schema SET version = ?", number)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, migrations, schema_version
+from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, migration_numbers, schema_version
 from pennon.cli.catalog import describe_database, is_missing, open_configured_database
 from pennon.cli.options import with_settings
 from pennon.cli.output import OutputFormat, OutputOption, print_result
@@ -41,14 +41,14 @@ def migrate_catalog(
 def _pending(settings: Settings) -> tuple[int, list[int]]:
     """Return the schema version of the catalog and the pending migrations."""
     if is_missing(settings):
-        return 0, [number for number, _ in migrations()]
+        return 0, migration_numbers()
     with open_configured_database(settings) as database:
         version = schema_version(database)
     if version > latest_version():
         raise SchemaVersionError(
             f"The catalog has schema version {version}; this Pennon supports {latest_version()}. Upgrade Pennon."
         )
-    return version, [number for number, _ in migrations() if number > version]
+    return version, [number for number in migration_numbers() if number > version]
 
 
 def _apply(settings: Settings) -> tuple[int, list[int]]:

@@ -10,6 +10,7 @@ from cachetools import LRUCache
 from lance_namespace.errors import TableBranchNotFoundError, TableVersionNotFoundError
 
 from pennon.catalog import ForeignKeyError, column_writes, removals, tables, versions
+from pennon.catalog.changes import versions_subject
 from pennon.catalog.versions import MAIN, Version
 from pennon.commits.column_writes import ColumnWrite
 from pennon.commits.manifest import InvalidManifestError, Manifest, parse_manifest
@@ -70,12 +71,12 @@ class History:
         return newest
 
     def freshness_check(self, table: Table) -> Callable[[], bool] | None:
-        """Return a cheap check whether the latest recorded version is still the latest on storage, if there is one."""
-        newest = self._database.cached_read(versions.latest, table.id, MAIN)
-        folder = self._storage_root.folder(table.location)
-        if not folder.is_local or (newest is not None and newest.pending):
+        """Return a cheap check whether the latest recorded version is the latest on storage; None if it is pending."""
+        newest = self._database.cached_read(versions_subject(table.id), versions.latest, table.id, MAIN)
+        if newest is not None and newest.pending:
             return None
-        return partial(self._is_newest, folder, MAIN, newest)
+        folder = self._storage_root.folder(table.location)
+        return partial(self._is_newest, folder, MAIN, newest) if folder.is_local else _always
 
     def find(self, table: Table, branch: str, number: int) -> Version:
         """Return one version; raises an error that names the missing branch or version."""
@@ -269,7 +270,7 @@ class History:
         return column_write_of(folder, branch, content, manifest, before)
 
     def _latest_managed(self, table: Table, branch: str, folder: FileIO) -> Version | None:
-        newest = self._database.cached_read(versions.latest, table.id, branch)
+        newest = self._database.cached_read(versions_subject(table.id), versions.latest, table.id, branch)
         if newest is not None and newest.pending:
             newest = self._published_here(newest) or self._recorded(table, branch)
         if newest is not None and branch != MAIN and self._is_gone(folder, newest):
@@ -360,6 +361,10 @@ class History:
     def _no_such_branch(self, folder: FileIO, branch: str) -> TableBranchNotFoundError:
         known = [ref.name for ref in refs.branches(folder)]
         return TableBranchNotFoundError(f"The table has no branch {branch!r}.{suggest(branch, known)}")
+
+
+def _always() -> bool:
+    return True
 
 
 def insert_version(connection: Connection, version: Version) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import lance_namespace as ln
 
-from pennon.catalog import dropped_locations, idempotency, transactions
+from pennon.catalog import changes, dropped_locations, idempotency, transactions
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import DEFAULT_DELIMITER, ROOT, Identifier
 from pennon.core.settings import Settings, load_settings
@@ -130,6 +130,7 @@ class PennonNamespace(ln.LanceNamespace):
         services.database.write(lambda connection: dropped_locations.delete_before(connection, oldest))
         stale = now - int(settings.idempotency_retention_hours * _HOUR_MILLIS)
         services.database.write(lambda connection: idempotency.delete_before(connection, stale))
+        services.database.write(lambda connection: changes.prune(connection, services.database.dialect))
         services.removal.sweep()
         services.uploads.sweep(stale)
         services.queue.sweep(now - int(settings.job_retention_days * _DAY_MILLIS))

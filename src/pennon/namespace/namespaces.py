@@ -14,6 +14,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import ForeignKeyError, namespaces, tables
+from pennon.catalog.changes import namespace_subject
 from pennon.core.caller import current_caller
 from pennon.core.identifiers import ROOT, Identifier, format_identifier, is_within
 from pennon.core.paging import cut_page
@@ -107,7 +108,7 @@ class NamespaceOperations:
         return ln.DropNamespaceResponse(properties=properties, transaction_id=[transaction_id])
 
     def _properties_of(self, namespace: Identifier) -> Properties:
-        found = self.services.database.read(lambda connection: namespaces.find_properties(connection, namespace))
+        found = self.services.database.cached_read(namespace_subject(namespace), namespaces.find_properties, namespace)
         if found is None:
             raise self.resolver.missing_namespace(namespace)
         return found

@@ -18,6 +18,7 @@ from lance_namespace.errors import (
 )
 
 from pennon.catalog import ForeignKeyError, namespaces, tables, views
+from pennon.catalog.changes import table_subject
 from pennon.catalog.versions import MAIN
 from pennon.commits.view_protection import refuse_view_write
 from pennon.core.caller import current_caller
@@ -53,7 +54,7 @@ class TableResolver:
 
     def find(self, identifier: Identifier) -> Table | None:
         """Return a table of the catalog, or one that only the root folder has, or None."""
-        found = self.services.database.cached_read(tables.find, identifier)
+        found = self.services.database.cached_read(table_subject(identifier), tables.find, identifier)
         if found is not None and self.services.discovery.forget_if_gone_locally(found):
             found = None
         if found is None and len(identifier) == 1:

@@ -55,10 +55,6 @@ class Application:
         elif scope["type"] == "http":
             await self._serve(Exchange(scope, receive, send))
 
-    def begin_request(self) -> None:
-        """Invalidate cached reads when bytes of a request arrive: its response must not be older than the request."""
-        self._services.database.invalidate()
-
     def begin_shutdown(self) -> None:
         """End streams that would block a shutdown."""
         self._dispatcher.end_streams()

@@ -7,6 +7,7 @@ import contextvars
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -15,30 +16,29 @@ from typing import TYPE_CHECKING, TypeVar
 from lance_namespace.errors import LanceNamespaceError, TableVersionNotFoundError
 from pydantic import BaseModel
 
-from pennon.catalog import namespaces
-from pennon.core.caller import ANONYMOUS_ADMIN, Caller, Principal, current_caller, set_caller
+from pennon.core.caller import Caller, current_caller, set_caller
 from pennon.core.cancellation import Cancellation, set_cancellation
-from pennon.core.identifiers import ROOT, Identifier, format_identifier
+from pennon.core.identifiers import format_identifier
+from pennon.core.inline import NeedsThreadError, run_inline
 from pennon.core.logs import quote
 from pennon.namespace.queries import QueryResult
-from pennon.server.auth.authentication import Authenticator
 from pennon.server.auth.authorization import authorize
+from pennon.server.auth.callers import Callers
 from pennon.server.http.bodies import BodyReader, RequestBody
 from pennon.server.http.client_context import client_context
 from pennon.server.http.codec import build_request, dump, parse_body, read_params
 from pennon.server.http.event_stream import JobEventStream
 from pennon.server.http.exchange import BodyTooLargeError, ClientGoneError, Exchange, Headers, version_header
 from pennon.server.http.json_rows import JsonRows, wants_json
-from pennon.server.http.response_cache import ResponseCache
+from pennon.server.http.response_cache import CachedResponse, ResponseCache
 from pennon.server.http.stream_sender import StreamSender
 from pennon.server.http.streams import ArrowResponse, BlobStream, BodyPipe, connection_ended
 from pennon.server.idempotency import Fingerprint, IdempotencyKeys, effect_recorder, replay
-from pennon.server.lancedb_compat import database_named, is_lancedb
+from pennon.server.inline_latency import InlineLatency
+from pennon.server.lancedb_compat import is_lancedb
 from pennon.server.request import RequestContext, Response
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from pennon.namespace import PennonNamespace
     from pennon.server.operations.model import Operation
 
@@ -53,12 +53,6 @@ _REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 _ARROW = "application/vnd.apache.arrow"
 #: How much of an Arrow body is read before a thread starts to work on it.
 _UPLOAD_START_BYTES = 64 * 1024
-#: Limit of the EWMA (weight 0.1) of inline latency; above it, queries use the thread pool for 10 s. One sample counts
-#: for at most four times the limit, so that a single pause of the process does not exceed it.
-_INLINE_SECONDS = 0.005
-_INLINE_PAUSE_SECONDS = 10.0
-_INLINE_WEIGHT = 0.1
-_INLINE_MAX_SAMPLE = 4 * _INLINE_SECONDS
 
 
 class Dispatcher:
@@ -78,13 +72,11 @@ class Dispatcher:
         # have arrived.
         self._upload_pool = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-upload")
         self._insert_pool = ThreadPoolExecutor(settings.data_threads, thread_name_prefix="pennon-insert")
-        self._authenticator = Authenticator(self._services.database, insecure=settings.insecure)
+        self._callers = Callers(self._services.database, self.in_thread, insecure=settings.insecure)
         self._idempotency = IdempotencyKeys(self._services.database)
-        self._response_cache = ResponseCache(self._services.database)
+        self._response_cache = ResponseCache()
         self._sender = StreamSender(self.in_thread)
-        self._inline_seconds = 0.0
-        self._inline_paused_until = 0.0
-        self._allows_inline = self._services.database.embedded and self._services.storage_root.root.is_local
+        self._inline_latency: defaultdict[str, InlineLatency] = defaultdict(InlineLatency)
 
     async def dispatch(self, operation: Operation, exchange: Exchange, path_values: dict[str, bytes]) -> int:
         """Handle one request and return the status of its response."""
@@ -93,7 +85,7 @@ class Dispatcher:
         )
         body = RequestBody()
         if operation.method == "POST" and not is_arrow:
-            body = await self._bodies.read(exchange, partial(self._authenticate, exchange, {}))
+            body = await self._bodies.read(exchange, partial(self._callers.authenticate, exchange, {}))
         try:
             return await self._dispatch(operation, exchange, path_values, body, is_arrow=is_arrow)
         finally:
@@ -109,18 +101,21 @@ class Dispatcher:
         is_arrow: bool,
     ) -> int:
         content = sent.content
-        cached = self._response_cache.find(exchange, content) if operation.cacheable and not sent.is_large else None
-        if cached is not None:
-            await exchange.respond(operation.status, cached, headers=_headers_of(operation))
-            return operation.status
+        is_fresh = await self._callers.refresh()
+        principal = sent.principal or await self._callers.by_headers(exchange, is_fresh=is_fresh)
+        if operation.cacheable and principal is not None and is_fresh and not sent.is_large:
+            cached = self._response_cache.find(principal, exchange, content)
+            if cached is not None:
+                await exchange.respond(operation.status, cached, headers=_headers_of(operation))
+                return operation.status
         if sent.is_large:
             exchange.watch()
         parse = partial(parse_body, content)
         body = await self._run_unless_gone(exchange, parse) if sent.is_large else parse()
         if operation.body_field is not None:
             body = {operation.body_field: body} if content else {}
-        principal = sent.principal or await self._authenticate(exchange, body)
-        database = await self._database_of(exchange, principal)
+        principal = principal or await self._callers.authenticate(exchange, body)
+        database = await self._callers.database_of(exchange, principal, is_fresh=is_fresh)
         operation.lancedb.read_body(body, exchange, database)
         params = read_params(operation, exchange, body, path_values, database)
         context = RequestContext(
@@ -133,6 +128,7 @@ class Dispatcher:
             has_arrow_body=is_arrow,
             is_lancedb=is_lancedb(exchange),
             is_large=sent.is_large,
+            allows_inline=is_fresh and not sent.is_large,
         )
         key = self._idempotency.key_of(exchange) if operation.mutates else None
         if key is None:
@@ -177,7 +173,6 @@ class Dispatcher:
                 await self.in_thread(partial(self._namespace.find_table, context.id))
             raise
         if mutates:
-            self._services.database.invalidate()  # for requests that arrived together with this one
             _log(context)
         return result
 
@@ -191,8 +186,11 @@ class Dispatcher:
         self._authorize(context)
         if context.has_arrow_body:
             return await self._run_with_body(context)
-        if self._allows_inline and not context.is_large:
-            result = self._run_inline(context)
+        if context.allows_inline:
+            try:
+                result = self._run_inline(context)
+            except NeedsThreadError:
+                result = None
             if result is not None:
                 return result
         run = partial(_run_endpoint, context)
@@ -207,25 +205,24 @@ class Dispatcher:
     def _run_inline(self, context: RequestContext) -> object | None:
         """Run an endpoint on the event loop; return None if it might take longer than a switch to a thread."""
         operation = context.operation
+        started, latency = time.monotonic(), self._inline_latency[operation.id]
+        if not latency.is_low(started):
+            return None
         if operation.catalog_only:
-            if operation.needs_storage is not None and operation.needs_storage(context):
+            run = partial(run_inline, partial(operation.endpoint, context))
+            result, context.reads = self._services.database.cache.record(run)
+            if operation.cacheable:
+                validator = partial(self._namespace.descriptions.cache_validator, context.model)  # type: ignore[arg-type]  # its row's model
+                context.is_fresh = run_inline(validator)
+        elif operation.inline is None or _wants_json(context) or not self._services.storage_root.root.is_local:
+            return None
+        else:
+            found = run_inline(partial(operation.inline, context))
+            if not isinstance(found, QueryResult):
                 return None
-            result = operation.endpoint(context)
-            if operation.cacheable and context.principal is ANONYMOUS_ADMIN:
-                context.is_fresh = self._namespace.descriptions.cache_validator(context.model)  # type: ignore[arg-type]  # its row's model
-            return result
-        started = time.monotonic()
-        if operation.inline is None or started < self._inline_paused_until or _wants_json(context):
-            return None
-        answer = operation.inline(context)
-        if not isinstance(answer, QueryResult):
-            return None
-        response = ArrowResponse(answer, as_file=_wants_file(context))
-        seconds = min(time.monotonic() - started, _INLINE_MAX_SAMPLE)
-        self._inline_seconds += _INLINE_WEIGHT * (seconds - self._inline_seconds)
-        if self._inline_seconds > _INLINE_SECONDS:
-            self._inline_seconds, self._inline_paused_until = 0.0, started + _INLINE_PAUSE_SECONDS
-        return response
+            result = ArrowResponse(found, as_file=_wants_file(context))
+        latency.add(started)
+        return result
 
     async def _run_cancellable(self, context: RequestContext, work: Callable[[], Result]) -> Result:
         """Run work on a thread for data; skip or cancel a read whose client has disconnected.
@@ -305,23 +302,6 @@ class Dispatcher:
         for pool in (self._metadata_pool, self._data_pool, self._upload_pool, self._insert_pool):
             pool.shutdown(cancel_futures=True)
 
-    async def _authenticate(self, exchange: Exchange, body: dict[str, JsonValue]) -> Principal:
-        if self._services.database.embedded:
-            return self._authenticator.authenticate(exchange, body)
-        return await self.in_thread(partial(self._authenticator.authenticate, exchange, body))
-
-    async def _database_of(self, exchange: Exchange, principal: Principal) -> Identifier:
-        """Return the namespace that a client works in: a database of LanceDB's client is a root namespace.
-
-        An unknown database stands for the root, so that ``db://anything`` finds the root's tables.
-        """
-        name = database_named(exchange)
-        if name is None or not principal.may_traverse((name,)):
-            return ROOT
-        find = partial(self._services.database.read, lambda connection: namespaces.exists(connection, (name,)))
-        found = find() if self._services.database.embedded else await self.in_thread(find)
-        return (name,) if found else ROOT
-
     async def _respond(self, context: RequestContext, result: object) -> int:
         exchange, operation = context.exchange, context.operation
         if isinstance(result, ArrowResponse | BlobStream):
@@ -338,15 +318,15 @@ class Dispatcher:
         else:
             content = _encode(context, result)
             if context.is_fresh is not None:
-                self._response_cache.put(exchange, context.content, content, context.is_fresh)
+                entry = CachedResponse(content, context.reads, context.is_fresh)
+                self._response_cache.put(context.principal, exchange, context.content, entry)
             await exchange.respond(operation.status, content, headers=_headers_of(operation))
         return operation.status
 
     async def _is_still_allowed(self, context: RequestContext) -> bool:
         """Tell whether the caller of a request is still authenticated: keys expire and are revoked."""
-        self._services.database.invalidate()
         try:
-            return await self._authenticate(context.exchange, {}) == context.principal
+            return await self._callers.authenticate(context.exchange, {}) == context.principal
         except LanceNamespaceError:
             return False
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel, JsonValue
@@ -13,6 +13,7 @@ from pennon.namespace.requests import request_as
 from pennon.tables.arrow_stream import ArrowSource
 
 if TYPE_CHECKING:
+    from pennon.catalog.read_cache import CachedRead
     from pennon.core.caller import Principal
     from pennon.core.identifiers import Identifier
     from pennon.namespace import PennonNamespace
@@ -42,13 +43,17 @@ class RequestContext:
     is_lancedb: bool
     #: Whether to handle the body on threads alone, because it would block the event loop for too long.
     is_large: bool = False
+    #: Whether to try the event loop first: cached reads are up to date.
+    allows_inline: bool = False
     #: The parsed request, where the operation's row has it parsed before its endpoint is called.
     model: BaseModel | None = None
     #: The Arrow body while it is received.
     body: Body | None = None
     fingerprint: Fingerprint | None = None
     mark_effect: Callable[..., None] | None = None
-    #: Tells whether the response is still fresh; without it the response is not cached.
+    #: The cached reads that the response was made from.
+    reads: Sequence[CachedRead[Any]] = ()
+    #: Tells whether the response is fresh while those reads are valid; without it the response is not cached.
     is_fresh: Callable[[], bool] | None = None
 
     @property

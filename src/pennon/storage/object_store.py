@@ -16,6 +16,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import from_url
 
 from pennon.core.clock import now_millis
+from pennon.core.inline import require_thread
 from pennon.storage.file_io import StoredFile
 
 if TYPE_CHECKING:
@@ -87,12 +88,18 @@ class ObjectStoreFileIO:
         config, client = split_options(parts.scheme, options)
         try:
             # The overloads of from_url() want to know the kind of store.
-            self._store: ObjectStore = from_url(  # type: ignore[call-overload]
+            self._opened: ObjectStore = from_url(  # type: ignore[call-overload]
                 f"{parts.scheme}://{parts.netloc}", config=config, client_options=client
             )
         except (BaseError, ValueError) as error:
             reason = str(error).partition("\n")[0].removesuffix(".")  # the other lines repeat it for debugging
             raise InvalidInputError(f"Invalid storage options for {location}: {reason}.") from error
+
+    @property
+    def _store(self) -> ObjectStore:
+        """The store, to send it a request."""
+        require_thread()
+        return self._opened
 
     def read(self, path: str) -> bytes:
         return self.read_tagged(path)[0]

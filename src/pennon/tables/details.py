@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
+from pennon.core.inline import require_thread
+
 if TYPE_CHECKING:
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
@@ -46,6 +48,7 @@ class DetailReader:
         return known
 
     def _load(self, table: Table, version: Version) -> Details:
+        require_thread()
         from pennon.tables.arrow_json import schema_to_json, text_map
         from pennon.tables.field_metadata import with_declarations
 

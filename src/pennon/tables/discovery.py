@@ -13,6 +13,7 @@ from pennon.catalog import garbage, tables
 from pennon.catalog.tables import DISCOVERED, Table
 from pennon.commits.history import stored_versions
 from pennon.core.identifiers import ROOT, check_name, new_id
+from pennon.core.inline import require_thread
 from pennon.storage.layout import DEREGISTERED_MARKER, RESERVED_MARKER, TABLE_SUFFIX
 from pennon.storage.links import is_link
 from pennon.storage.root import check_url
@@ -41,6 +42,7 @@ class Discovery:
         """Synchronize the catalog with the root folder, if it may have changed since the last scan."""
         if not self.is_due():
             return
+        require_thread()
         with self._lock:
             change_token = self._change_token()
             started = time.time()

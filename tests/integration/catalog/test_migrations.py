@@ -26,14 +26,21 @@ from pennon.catalog import (
     versions,
     view_schedules,
 )
-from pennon.catalog.schema import SchemaVersionError, latest_version, migrate, migrations, schema_version
+from pennon.catalog.schema import (
+    SchemaVersionError,
+    latest_version,
+    migrate,
+    migration_numbers,
+    migrations,
+    schema_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pennon.catalog import Connection, Database
 
-NUMBERS = [number for number, _ in migrations()]
+NUMBERS = migration_numbers()
 COLUMNS = (
     "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, column_default, collation_name "
     "FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 3"
@@ -216,8 +223,8 @@ def test_a_migration_that_fails_leaves_the_schema_as_it_was(catalog_url: str, mo
     with opened(catalog_url) as database:
         migrate(database)
         before = dump(catalog_url)
-        broken = [*migrations(), (latest_version() + 1, "CREATE TABLE half (id TEXT); CREATE NONSENSE")]
-        monkeypatch.setattr("pennon.catalog.schema.migrations", lambda: broken)
+        broken = [*migrations(database.dialect), (latest_version() + 1, "CREATE TABLE half (id TEXT); CREATE NONSENSE")]
+        monkeypatch.setattr("pennon.catalog.schema.migrations", lambda _: broken)
         with pytest.raises((sqlite3.Error, psycopg.Error)):
             migrate(database)
         assert schema_version(database) == NUMBERS[-1]

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 #: What takes a catalog back to the schema before it had an identity, with locations in full.
 TO_SCHEMA_13 = (
+    *(
+        f"DROP TRIGGER {table}_{event}"
+        for table in ("tables", "versions", "namespaces", "keys")
+        for event in ("inserted", "updated", "deleted")
+    ),
+    "DROP TABLE changes",
+    "DROP TABLE change_horizon",
     "UPDATE tables SET location = '{root}/' || location WHERE location NOT LIKE '/%' AND location NOT LIKE '%://%'",
     "DROP TABLE clone_bases",
     "ALTER TABLE column_errors DROP COLUMN commit_version",

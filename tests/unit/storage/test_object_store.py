@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from lance_namespace.errors import InvalidInputError
 
+from pennon.core.inline import NeedsThreadError, run_inline
 from pennon.storage.object_store import ObjectStoreFileIO, split_options
 from pennon.storage.root import StorageRoot
 
@@ -70,3 +73,18 @@ def test_what_is_wrong_with_the_settings_of_a_root_is_one_line(root: str, option
         StorageRoot(root, options)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_event_loop_sends_no_request() -> None:
+    folder = ObjectStoreFileIO("s3://bucket/lake", {"aws_endpoint": "http://127.0.0.1:9", "allow_http": "true"})
+    requests: list[Callable[[], object]] = [
+        partial(folder.exists, "x"),
+        partial(folder.read, "x"),
+        lambda: list(folder.files("x")),
+        folder.folders,
+        folder.is_empty,
+        partial(folder.put_if_absent, "x", b""),
+    ]
+    for work in requests:
+        with pytest.raises(NeedsThreadError):
+            run_inline(work)

@@ -6,18 +6,19 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import LiteralString, TypeVar
+from typing import LiteralString, TypeVar, cast
 
 import psycopg
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
 from psycopg import errors as pg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from pennon.catalog.database.change_feed import ChangeFeed
 from pennon.catalog.database.protocol import (
     CommitOutcomeUnknownError,
     Connection,
@@ -25,6 +26,8 @@ from pennon.catalog.database.protocol import (
     Row,
     log_failure,
 )
+from pennon.catalog.read_cache import ReadCache
+from pennon.core.inline import NeedsThreadError, is_inline, require_thread
 
 Result = TypeVar("Result")
 
@@ -170,6 +173,8 @@ class PostgresDatabase:
         )
         self._deferred = ThreadPoolExecutor(1, thread_name_prefix="pennon-catalog-deferred")
         self._shared_locks = _SharedLocks(url)
+        self.cache = ReadCache()
+        self._feed = ChangeFeed(partial(_connect, url), self.cache)
         try:
             self._pool.open(wait=True, timeout=_WAIT_SECONDS)
         except PoolTimeout as error:
@@ -187,6 +192,7 @@ class PostgresDatabase:
         return "postgresql:" + "/".join(map(str, row or ()))
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
+        require_thread()
         for attempt in range(_ATTEMPTS):
             try:
                 with self._connection() as connection:
@@ -198,13 +204,20 @@ class PostgresDatabase:
     def change_token(self) -> Hashable:
         return None
 
-    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
-        return self.read(lambda connection: find(connection, *key))
+    def refresh(self) -> Awaitable[bool]:
+        return self._feed.refresh()
 
-    def invalidate(self) -> None:
-        pass  # reads are not cached
+    def cached_read(self, subject: str, find: Callable[..., Result], *key: Hashable) -> Result:
+        if is_inline():
+            found = self.cache.find(subject, (find, key))
+            if found is None:
+                raise NeedsThreadError
+            return cast("Result", self.cache.use(found))
+        read = partial(self.read, lambda connection: find(connection, *key))
+        return self.cache.fill(subject, (find, key), read).value
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
+        require_thread()
         for attempt in range(_ATTEMPTS):
             is_done = False
             try:
@@ -228,6 +241,7 @@ class PostgresDatabase:
 
     @contextmanager
     def exclusive(self, *names: str) -> Iterator[None]:
+        require_thread()
         with closing(self._lock(names)):
             yield
 
@@ -244,6 +258,7 @@ class PostgresDatabase:
         pass  # the server stores nothing for free locks
 
     def close(self) -> None:
+        self._feed.close()
         self._deferred.shutdown()
         self._shared_locks.close()
         self._pool.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, LiteralString, Protocol, TypeVar
 
 from lance_namespace.errors import ServiceUnavailableError
+
+from pennon.catalog.read_cache import ReadCache
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -51,8 +53,10 @@ class Database(Protocol):
     """A catalog database. Work must have no other effects than on the database, because it may be retried."""
 
     dialect: str
-    #: Whether reads take microseconds without a network, so that they may run on the event loop.
+    #: Whether reads take microseconds without a network.
     embedded: bool
+    #: Reads that are kept for work on the event loop.
+    cache: ReadCache
     #: The file of an embedded catalog.
     file: Path | None
 
@@ -65,14 +69,15 @@ class Database(Protocol):
     def change_token(self) -> Hashable:
         """Return a token that changes with every write; None if it is not cheap to get."""
 
-    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
-        """Return ``find(connection, *key)``, from a cache if nothing was written since."""
+    def refresh(self) -> bool | Awaitable[bool]:
+        """Bring the cache up to date with all writes that were acknowledged before this call.
 
-    def invalidate(self) -> None:
-        """Invalidate cached reads. Until the next call, cached reads may be as old as this one.
-
-        The server calls it for every request, whose response must not be older than the request.
+        The server calls it for every request, on the event loop. If the result is false, the cache must not be used for
+        this request, and its work must not run on the event loop.
         """
+
+    def cached_read(self, subject: str, find: Callable[..., Result], *key: Hashable) -> Result:
+        """Return ``find(connection, *key)``, on the event loop from the cache; a change of the subject removes it."""
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
         """Run work in one transaction, and return when it is durable; an exception rolls it back.

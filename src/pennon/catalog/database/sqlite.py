@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, LiteralString, TypeVar, cast
 from lance_namespace.errors import ServiceUnavailableError
 
 from pennon.catalog.database.protocol import Connection, ForeignKeyError, Row, log_failure
+from pennon.catalog.read_cache import ReadCache
+from pennon.core.inline import is_inline, require_thread
 from pennon.core.private_files import make_private_file, make_private_folder, restrict_to_owner
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ Result = TypeVar("Result")
 
 _BUSY_SECONDS = 30.0
 _MAX_GROUP_SIZE = 256
-#: Cached reads; the cache is cleared by every write.
-_MAX_CACHED_READS = 50_000
-_MISSING = object()
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -90,7 +89,13 @@ class SqliteConnection:
 
     def script(self, sql: str) -> None:
         # executescript() would commit the transaction of the migration first.
-        for statement in filter(str.strip, sql.split(";")):
+        statement = ""
+        for part in sql.rstrip().removesuffix(";").split(";"):
+            statement += part + ";"
+            if sqlite3.complete_statement(statement):  # not within a trigger or a comment
+                self._raw.execute(statement)
+                statement = ""
+        if statement:
             self._raw.execute(statement)
 
     def close(self) -> None:
@@ -144,13 +149,10 @@ class SqliteDatabase:
         self._idle: deque[SqliteConnection] = deque()
         self._open: list[SqliteConnection] = []
         self._opening = threading.Lock()
-        # Only the thread that opened the database, which runs the event loop of a server, caches reads.
-        self._cache_thread = threading.get_ident()
-        self._cache: dict[Hashable, object] = {}
-        self._cache_token: Hashable = None
+        self.cache = ReadCache()
         self._change_token: Hashable = None
-        self._is_invalidated_by_requests = False
-        self._is_token_current = False
+        #: The last entry of the log of changes that was read.
+        self._position = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
@@ -175,32 +177,34 @@ class SqliteDatabase:
             self._idle.append(connection)
 
     def change_token(self) -> Hashable:
-        if threading.get_ident() != self._cache_thread:
-            return None
-        # SQLite counts the commits of other connections, and this one only reads: while the count is unchanged, earlier
-        # reads are still valid. The pragma is cheaper than any query.
-        if not self._is_token_current:
-            (self._change_token,) = self._own.one("PRAGMA data_version") or (None,)
-            self._is_token_current = self._is_invalidated_by_requests
-        return self._change_token
+        # SQLite counts the commits of other connections, and this one only reads. The pragma is cheaper than any query.
+        row = self._own.one("PRAGMA data_version")
+        return int(row[0]) if row else None
 
-    def cached_read(self, find: Callable[..., Result], *key: Hashable) -> Result:
+    def refresh(self) -> bool:
         token = self.change_token()
-        if token is None:
-            return self.read(lambda connection: find(connection, *key))
-        if token != self._cache_token or len(self._cache) >= _MAX_CACHED_READS:
-            self._cache.clear()
-            self._cache_token = token
-        cached = self._cache.get((find, key), _MISSING)
-        if cached is _MISSING:
-            cached = self._cache[find, key] = find(self._own, *key)
-        return cast("Result", cached)
+        if token != self._change_token:
+            # In this order, so that entries that are pruned meanwhile are either read or known to be missing.
+            entries = self._own.all("SELECT position, subject FROM changes WHERE position > ?", self._position)
+            (pruned,) = self._own.one("SELECT pruned FROM change_horizon") or (0,)
+            if self._change_token is None or self._position + 1 < pruned:
+                self.cache.clear()
+                self.cache.activate()
+            self.cache.invalidate(subject for _, subject in entries)
+            self._position = max([self._position, *(position for position, _ in entries)])
+            self._change_token = token
+        return True
 
-    def invalidate(self) -> None:
-        self._is_invalidated_by_requests = True
-        self._is_token_current = False
+    def cached_read(self, subject: str, find: Callable[..., Result], *key: Hashable) -> Result:
+        if is_inline():
+            found = self.cache.find(subject, (find, key))
+            if found is None:
+                found = self.cache.fill(subject, (find, key), lambda: find(self._own, *key))
+            return cast("Result", self.cache.use(found))
+        return self.read(lambda connection: find(connection, *key))
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
+        require_thread()
         waiting = _Write(work)
         if not self._enqueue(waiting):
             raise ServiceUnavailableError("The catalog is closed.")
@@ -213,6 +217,7 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def exclusive(self, *names: str) -> Iterator[None]:
+        require_thread()
         # Lock files beside the database work because all its processes are on one machine.
         locks: list[int] = []
         try:

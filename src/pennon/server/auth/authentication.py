@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 
 from pennon.catalog import keys
+from pennon.catalog.changes import KEYS, key_subject
 from pennon.core.caller import ANONYMOUS_ADMIN, Principal
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Authenticator:
     def authenticate(self, exchange: Exchange, body: Mapping[str, JsonValue]) -> Principal:
         """Return the caller of a request, or raise the reason why it is refused."""
         secret = _credential(exchange, body)
-        key = self._database.read(lambda connection: keys.find(connection, secret)) if secret else None
-        required = key is not None or self._database.cached_read(keys.any_configured)
+        key = self._find(secret) if secret else None
+        required = key is not None or self._database.cached_read(KEYS, keys.any_configured)
         if not required:
             if not self._insecure:
                 _check_origin(exchange)
@@ -47,6 +48,15 @@ class Authenticator:
         if key is None:
             raise UnauthenticatedError("The API key is unknown, revoked or expired.")
         return key.principal
+
+    def _find(self, secret: str) -> keys.Key | None:
+        """Return the active key with a secret; a cached key may have expired since it was read."""
+        digest = keys.digest_of(secret)
+        try:
+            key = self._database.cached_read(key_subject(digest), keys.find, digest)
+        except keys.KeyNotFoundError:
+            return None
+        return key if key.is_active else None
 
 
 def has_credential(exchange: Exchange) -> bool:

@@ -24,9 +24,9 @@ Headers = tuple[tuple[bytes, bytes], ...]
 #: Keeps browsers from guessing another media type.
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-#: The headers that cached responses vary by: the caller, the origin and the database. A test ensures that cacheable
-#: operations read no others; headers such as a request id or a trace differ between all requests.
-VARY_HEADERS = ("host", "origin", "x-api-key", "authorization", "x-lancedb-database")
+#: The header that cached responses vary by. A test ensures that cacheable operations read no others, except those that
+#: authenticate the caller.
+VARY_HEADER = "x-lancedb-database"
 
 #: Longer query strings are not cached: unauthenticated callers can send them.
 _CACHED_QUERY_BYTES = 512
@@ -97,9 +97,9 @@ class Exchange:
         """The query parameters; the last value of each name."""
         return _parse_query(self._query_string)
 
-    def cache_key(self, body: bytes) -> tuple[Hashable, ...]:
-        """Return all parts of a request that a cached response may depend on."""
-        return self.method, self.raw_path, self._query_string, body, *map(self.headers.get, VARY_HEADERS)
+    def cache_key(self, caller: Hashable, body: bytes) -> tuple[Hashable, ...]:
+        """Return all that a cached response may depend on."""
+        return caller, self.method, self.raw_path, self._query_string, body, self.headers.get(VARY_HEADER)
 
     @property
     def query_string(self) -> str:

@@ -2,8 +2,7 @@
 
 uvicorn writes the head and the body of a response separately, which costs every small response a second system call and
 its client a second read: here they are written together. Small responses of one iteration of the event loop are written
-at its end. The application is notified when bytes arrive, so that requests that arrive together need only one check
-whether the catalog has changed. Invalid HTTP gets the protocol's error response. Every wait for a client has a timeout.
+at its end. Invalid HTTP gets the protocol's error response. Every wait for a client has a timeout.
 """
 
 from __future__ import annotations
@@ -127,7 +126,6 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes of a request."""
-        self.app.begin_request()
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():

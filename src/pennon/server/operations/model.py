@@ -15,7 +15,7 @@ from pennon.server.lancedb_compat import STATUS_ONLY, Compatibility
 if TYPE_CHECKING:
     from lance_namespace import BatchCommitTablesRequest, BatchCreateTableVersionsRequest, RenameTableRequest
 
-    from pennon.server.request import Endpoint, RequestContext
+    from pennon.server.request import Endpoint
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,8 @@ class Operation:
     body: Literal["json", "arrow", "json or arrow"] = "json"
     #: What the body of a response is.
     response_format: Literal["json", "arrow", "events"] = "json"
-    #: Whether the catalog alone answers: runs on the event loop when the catalog is embedded.
+    #: Whether the catalog alone usually answers: tried on the event loop first.
     catalog_only: bool = False
-    #: Tells whether a catalog-only operation needs storage for a request, and so a thread.
-    needs_storage: Callable[[RequestContext], bool] | None = None
     #: Answers on the event loop what takes less time than a switch to a thread; returns None for other requests.
     inline: Endpoint | None = None
     #: Whether the operation reads or writes data, and so runs on the threads for data.

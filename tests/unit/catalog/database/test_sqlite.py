@@ -157,17 +157,6 @@ class TestReading:
                 assert set(threads.map(lambda _: database.read(count), range(4))) == {number + 1}
                 assert database.read(count) == number + 1
 
-    def test_what_was_looked_up_is_looked_up_again_after_any_write(self, database: SqliteDatabase, path: Path) -> None:
-        def find(connection: Connection, name: str) -> bool:
-            return connection.one("SELECT 1 FROM things WHERE name = ?", name) is not None
-
-        assert not database.cached_read(find, "a")
-        database.write(lambda c: add(c, "a"))
-        assert database.cached_read(find, "a")
-        with closing(sqlite3.connect(path)) as stranger, stranger:
-            stranger.execute("DELETE FROM things")
-        assert not database.cached_read(find, "a")
-
     def test_a_connection_for_each_thread_of_a_server_takes_little_memory(self, database: SqliteDatabase) -> None:
         (kibibytes,) = database.read(lambda connection: connection.one("PRAGMA cache_size")) or (0,)
         threads = load_settings().metadata_threads + 3 * load_settings().data_threads

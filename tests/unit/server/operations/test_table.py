@@ -49,4 +49,3 @@ def test_attributes_of_a_row_agree() -> None:
     for row in OPERATIONS:
         assert not (row.parse_first and row.body != "json")
         assert not (row.catalog_only and row.data_pool)
-        assert not (row.needs_storage is not None and not row.catalog_only)
