@@ -19,7 +19,7 @@ from tests.integration.maintenance.maintenance_harness import MaintenanceHarness
 
 MEGABYTE = 1024 * 1024
 MAX_PEAK_BYTES = 500 * MEGABYTE
-POLICY = {"target_fragment_bytes": 256 * MEGABYTE}
+POLICY: dict[str, Any] = {"target_fragment_bytes": 256 * MEGABYTE}
 ROOT = Path(__file__).resolve().parents[3]
 
 
