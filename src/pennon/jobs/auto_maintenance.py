@@ -153,7 +153,7 @@ class AutoMaintenance:
         schedule = plan_maintenance(connection, branch, branch.statistics or statistics, policy, now)
         if state.job_id is not None or _is_maintained(connection, table.id, branch.name):
             state = replace(state, due_at=now + _WATCH_MILLIS)
-        elif schedule.due and (start := earliest_start(state, policy, now)) > now:
+        elif schedule.due and (start := earliest_start(state, policy, now, is_behind=schedule.is_behind)) > now:
             state = replace(state, due_at=start, due=_text(schedule))
         elif schedule.due:
             job = self._submit(connection, table, branch, schedule)

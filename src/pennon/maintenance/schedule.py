@@ -24,6 +24,9 @@ FILE_BATCH_MILLIS = 60_000
 ORPHAN_MILLIS = 26 * 3600 * 1000
 #: The pause between two automatic runs on a branch: as many times the duration of the last, and at least a second.
 _PAUSE_FACTOR, _MIN_PAUSE_MILLIS = 4, 1000
+#: A table is behind if it has this many times as many new small fragments as are merged at once. Then only the shortest
+#: pause counts: the more fragments a job merges, the longer it takes, so longer pauses would let them grow for ever.
+_BEHIND_FACTOR = 4
 #: The pause after failures: it doubles with each in a row.
 _RETRY_MILLIS, _MAX_RETRY_MILLIS = 10_000, 3600 * 1000
 #: At rest, fragments are merged from this number on.
@@ -40,6 +43,8 @@ class Schedule:
     next_reason: str = ""
     #: Whether small fragments are merged from the smallest number on.
     at_rest: bool = False
+    #: Whether small fragments are written faster than they are merged.
+    is_behind: bool = False
 
     @property
     def kind(self) -> JobKind:
@@ -79,14 +84,17 @@ def plan_maintenance(
     if branch.version > 1 and (state.orphans_at or 0) < branch.recorded_at + ORPHAN_MILLIS:
         plan.add(Action.CLEANUP, "files that no version needs are looked for", branch.recorded_at + ORPHAN_MILLIS)
     next_at, reason = min(plan.later, default=(None, ""))
-    return Schedule(tuple(plan.due), next_at, reason, at_rest=now >= rests_at)
+    added = statistics.small_fragments - state.small_fragments
+    is_behind = added >= _BEHIND_FACTOR * policy.max_small_fragments
+    return Schedule(tuple(plan.due), next_at, reason, at_rest=now >= rests_at, is_behind=is_behind)
 
 
-def earliest_start(state: MaintenanceState, policy: MaintenancePolicy, now: int) -> int:
+def earliest_start(state: MaintenanceState, policy: MaintenancePolicy, now: int, *, is_behind: bool = False) -> int:
     """Return when the next automatic job may start: after a pause and outside of quiet hours."""
     start = now
     if state.ended_at is not None:
-        start = max(start, state.ended_at + max(_PAUSE_FACTOR * state.duration, _MIN_PAUSE_MILLIS))
+        factor = 0 if is_behind else _PAUSE_FACTOR
+        start = max(start, state.ended_at + max(factor * state.duration, _MIN_PAUSE_MILLIS))
         if state.failures:
             start = max(start, state.ended_at + min(_RETRY_MILLIS << min(state.failures - 1, 16), _MAX_RETRY_MILLIS))
     return end_of_quiet_hours(policy.quiet_hours, start) or start

@@ -29,6 +29,8 @@ _MAX_FLUSHED_FILES = 256
 #: under concurrent writes: 0.7 ms, 17 ms and 4 ms. Sixteen appends at once share commits of the journal anyway: an
 #: append then takes 0.4 ms of processor time with a thread of its own and 1.1 ms with eight.
 _FLUSH_THREADS = 8
+#: The removal of a file that was flushed waits for the disk: 2.6 ms one by one, 0.3 ms in parallel (ext4).
+_REMOVAL_THREADS = 8
 #: Two modifications of a folder that are closer than this may have the same time.
 _MODIFICATION_NANOS = 10**9
 
@@ -148,8 +150,8 @@ class LocalFileIO:
         Path(self._path, path).unlink(missing_ok=True)
 
     def remove_files(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self.remove(path)
+        with ThreadPoolExecutor(_REMOVAL_THREADS) as threads:
+            list(threads.map(self.remove, paths))
         for parent in sorted({os.path.dirname(path) for path in paths}, key=len, reverse=True):  # noqa: PTH120
             if os.path.basename(os.path.dirname(parent)) in {"_indices", "data"}:  # noqa: PTH119, PTH120 (of one index)
                 with contextlib.suppress(OSError):
