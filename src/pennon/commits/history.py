@@ -321,7 +321,7 @@ class History:
         rows = self._database.read(
             lambda c: versions.page(c, table.id, newest.branch, after=newest.version, descending=True, limit=1)
         )
-        if rows and not rows[0].pending and folder.is_local and self._is_gone(folder, rows[0]):
+        if rows and (rows[0].pending or (folder.is_local and self._is_gone(folder, rows[0]))):
             return self.page(table, newest.branch, after=newest.version, descending=True, limit=1)
         return rows
 

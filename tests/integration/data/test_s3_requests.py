@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "s3.md"
 _KINDS = ("PUT", "GET", "HEAD", "LIST", "DELETE")
+_EXACT = ("PUT", "LIST", "DELETE")
 _ROW = re.compile(r"^\| (?P<operation>[^|]+?) \| (?P<counts>[\d |]+) \|$", re.MULTILINE)
 
 
@@ -51,10 +52,20 @@ def is_data_read(request: str) -> bool:
 
 @pytest.fixture
 def on_s3(start_pennon: StartPennon, s3_root: S3Root) -> Iterator[RestClient]:
-    """A server with one process, so that all requests meet the same caches."""
+    """A server with one process, so that all requests meet the same caches, and no maintenance sends any."""
     options = json.dumps(s3_root.options)
     server = start_pennon(
-        *("--root", s3_root.url, "--storage-options", options, "--processes", "1", "--no-discover-tables")
+        *(
+            "--root",
+            s3_root.url,
+            "--storage-options",
+            options,
+            "--processes",
+            "1",
+            "--workers",
+            "0",
+            "--no-discover-tables",
+        )
     )
     with RestClient(server.url) as client:
         yield client
@@ -128,7 +139,9 @@ def test_operations_send_the_documented_requests(on_s3: RestClient, s3_server: S
         def is_complete(seen: Counter[str] = seen, expected: Counter[str] = expected) -> bool:
             sent = [request for request in s3_server.take_requests() if f"/{s3_root.bucket}" in request]
             seen.update(kind_of(request) for request in sent if not is_data_read(request))
-            return seen.total() >= expected.total()  # a staged manifest is removed after the response
+            return all(seen[kind] >= expected[kind] for kind in _EXACT)  # some are sent after the response
 
         wait_until(is_complete, f"{name} sent {dict(seen)}")
-        assert +seen == +expected, name
+        assert {kind: seen[kind] for kind in _EXACT} == {kind: expected[kind] for kind in _EXACT}, name
+        # Lance opens versions on several threads, one of which may find what another has read.
+        assert seen["GET"] + seen["HEAD"] <= expected["GET"] + expected["HEAD"], f"{name} sent {dict(seen)}"
