@@ -33,6 +33,19 @@ TO_SCHEMA_13 = (
     ),
     "DROP TABLE changes",
     "DROP TABLE change_horizon",
+    *(
+        f"DROP TABLE {table}"
+        for table in ("maintenance_totals", "maintenance_state", "maintenance_cursor", "maintenance_turns", "removals")
+    ),
+    "DROP INDEX versions_by_record",
+    *(
+        f"ALTER TABLE versions DROP COLUMN {column}"
+        for column in (
+            *("recorded_at", "fragments", "small_fragments", "row_count", "deleted_rows", "data_bytes", "indices"),
+            *("unindexed_rows", "stale_since", "has_auto_cleanup"),
+        )
+    ),
+    "CREATE INDEX versions_by_age ON versions (created_at)",
     "UPDATE tables SET location = '{root}/' || location WHERE location NOT LIKE '/%' AND location NOT LIKE '%://%'",
     "DROP TABLE clone_bases",
     "ALTER TABLE column_errors DROP COLUMN commit_version",
