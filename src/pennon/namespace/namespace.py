@@ -278,3 +278,20 @@ class PennonNamespace(ln.LanceNamespace):
     pause_job = _delegate("jobs", JobOperations.pause_job)
     resume_job = _delegate("jobs", JobOperations.resume_job)
     retry_job = _delegate("jobs", JobOperations.retry_job)
+
+    # Maintenance.
+
+    describe_table_health = _delegate("maintenance", MaintenanceOperations.describe_table_health)
+    list_table_health = _delegate("maintenance", MaintenanceOperations.list_table_health)
+    maintain_table = _delegate("maintenance", MaintenanceOperations.maintain_table)
+    describe_version_retention = _delegate("maintenance", MaintenanceOperations.describe_version_retention)
+    describe_maintenance_policy = _delegate(
+        "maintenance_policies", MaintenancePolicyOperations.describe_maintenance_policy
+    )
+    alter_maintenance_policy = _delegate("maintenance_policies", MaintenancePolicyOperations.alter_maintenance_policy)
+    describe_namespace_maintenance_policy = _delegate(
+        "maintenance_policies", MaintenancePolicyOperations.describe_namespace_maintenance_policy
+    )
+    alter_namespace_maintenance_policy = _delegate(
+        "maintenance_policies", MaintenancePolicyOperations.alter_namespace_maintenance_policy
+    )
