@@ -89,7 +89,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         *("maintenance_target_fragment_bytes", "maintenance_target_fragment_rows", "maintenance_max_small_fragments"),
         *("maintenance_max_deleted_share", "maintenance_max_unindexed_rows", "maintenance_max_unindexed_seconds"),
         *("maintenance_max_index_segments", "maintenance_min_version_seconds", "maintenance_max_version_seconds"),
-        *("maintenance_max_versions", "maintenance_min_file_seconds", "maintenance_max_bytes_per_second"),
+        *("maintenance_max_versions", "maintenance_snapshot_seconds", "maintenance_min_file_seconds"),
+        "maintenance_max_bytes_per_second",
     ),
     "Spark": (
         "spark_master",

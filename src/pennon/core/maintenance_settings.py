@@ -54,6 +54,13 @@ class MaintenanceSettings(BaseSettings):
         le=_MOST,
         description="Number of versions above which the oldest are removed, unless something needs them.",
     )
+    maintenance_snapshot_seconds: float = Field(
+        3600,
+        ge=0,
+        le=_MOST_SECONDS,
+        description="Keep the last version of each period of this length, also above the number of versions, until it "
+        "reaches their maximum age; 0 keeps none.",
+    )
     maintenance_min_file_seconds: float = Field(
         600,
         ge=0,

@@ -41,6 +41,7 @@ class MaintenancePolicy(BaseModel):
     min_version_seconds: float = _field("min_version_seconds")
     max_version_seconds: float = _field("max_version_seconds")
     max_versions: int = _field("max_versions")
+    snapshot_seconds: float = _field("snapshot_seconds")
     min_file_seconds: float = _field("min_file_seconds")
     quiet_hours: QuietHours = _field("quiet_hours")
     max_bytes_per_second: int = _field("max_bytes_per_second")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pennon.catalog import maintenance_state, removals, transactions, versions
@@ -18,7 +17,7 @@ from pennon.maintenance.needed_versions import find_needed, referenced_versions
 from pennon.maintenance.orphans import remove_orphans_daily
 from pennon.maintenance.removed_files import remove_old_files
 from pennon.maintenance.removed_manifests import RemovedManifests, read_archive, write_archive
-from pennon.maintenance.retention_reasons import RetentionServices, policy_ages
+from pennon.maintenance.retention_reasons import RetentionServices, find_old
 from pennon.maintenance.schedule import FILE_BATCH_MILLIS
 from pennon.storage.layout import versions_folder
 
@@ -138,14 +137,10 @@ class _Cleanup:
 
     def remove_versions(self, policy: MaintenancePolicy) -> int:
         """Remove the versions that the policy does not keep; return their number."""
-        ages = self._services.database.read(
-            lambda connection: policy_ages(connection, self._table, self._branch, policy)
-        )
-        old = self._read(partial(versions.in_range, start=0, end=ages.removable_before))
-        needed = self._needed() if old else {}
-        going = [version for version in old if version.version not in needed and not version.pending]
+        old = self._services.database.read(lambda connection: find_old(connection, self._table, self._branch, policy))
+        going = old.without(self._needed() if old.versions else {})
         removed = sum(self._remove(going[start : start + _BATCH]) for start in range(0, len(going), _BATCH))
-        kept = len(old) - removed
+        kept = len(old.versions) - removed
         self._services.database.write(
             lambda connection: maintenance_state.record_kept(connection, self._table.id, self._branch, kept)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from pennon.catalog import versions
@@ -11,10 +12,11 @@ from pennon.core.clock import now_millis
 from pennon.maintenance.needed_versions import Needed, UnknownNeedsError, find_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Sequence
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
+    from pennon.catalog.versions import Version
     from pennon.commits.history import History
     from pennon.maintenance.policy import MaintenancePolicy
     from pennon.storage.file_io import FileIO
@@ -38,6 +40,25 @@ class RetentionServices(Protocol):
     @property
     def history(self) -> History:
         """The versions of the tables."""
+
+
+@dataclass(frozen=True)
+class OldVersions:
+    """The versions of a branch that are beyond the limits of its policy, oldest first."""
+
+    versions: Sequence[Version]
+    #: Those that are kept all the same, as the last ones of their period.
+    snapshots: frozenset[int]
+    #: The number of versions within the limits.
+    recent: int
+
+    def without(self, needed: Container[int]) -> list[Version]:
+        """Return the versions to remove if some are needed."""
+        return [
+            each
+            for each in self.versions
+            if each.version not in needed and each.version not in self.snapshots and not each.pending
+        ]
 
 
 @dataclass(frozen=True)
@@ -72,7 +93,7 @@ def why_kept(
             elif not following:
                 reasons[number] = ["It is the newest version."]
             else:
-                recent = _recency(number, following[0].recorded_at, ages, policy)
+                recent = _recency(version, following[0], ages, policy)
                 reasons[number] = [*needed.get(number, []), *unknown, *recent]
         return reasons
 
@@ -84,14 +105,13 @@ def plan_cleanup(services: RetentionServices, table: Table, branch: str, policy:
     folder = services.storage_root.folder(table.location)
 
     def read(connection: Connection) -> CleanupPlan:
-        ages = policy_ages(connection, table, branch, policy)
-        old = versions.in_range(connection, table.id, branch, 0, ages.removable_before)
+        found = find_old(connection, table, branch, policy)
         needed, unknown = _needed(connection, folder, table, branch)
         if unknown:
-            needed = {version.version: unknown for version in old}
-        remove = tuple(each.version for each in old if each.version not in needed and not each.pending)
-        kept = {each.version: needed[each.version] for each in old if each.version in needed}
-        return CleanupPlan(remove, kept, ages.count - len(old))
+            needed = {version.version: unknown for version in found.versions}
+        remove = tuple(each.version for each in found.without(needed))
+        kept = {each.version: needed[each.version] for each in found.versions if each.version in needed}
+        return CleanupPlan(remove, kept, found.recent + len(found.snapshots - kept.keys()))
 
     return services.database.read(read)
 
@@ -117,14 +137,37 @@ def _needed(connection: Connection, folder: FileIO, table: Table, branch: str) -
         return {}, [str(error)]
 
 
-def _recency(version: int, replaced: int, ages: VersionAges, policy: MaintenancePolicy) -> list[str]:
+def find_old(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> OldVersions:
+    """Return the versions that are beyond the limits of a policy."""
+    ages = policy_ages(connection, table, branch, policy)
+    found = versions.in_range(connection, table.id, branch, 0, ages.removable_before + 1)
+    old = [version for version in found if version.version < ages.removable_before]
+    snapshots = frozenset(
+        version.version for version, following in pairwise(found) if is_snapshot(version, following, ages, policy)
+    )
+    return OldVersions(old, snapshots, ages.count - len(old))
+
+
+def is_snapshot(version: Version, following: Version, ages: VersionAges, policy: MaintenancePolicy) -> bool:
+    """Return whether a version is the last of its period, and not too old."""
+    if not policy.snapshot_seconds or version.version < ages.beyond_max_age:
+        return False
+    millis = policy.snapshot_seconds * 1000
+    return version.recorded_at // millis < following.recorded_at // millis
+
+
+def _recency(version: Version, following: Version, ages: VersionAges, policy: MaintenancePolicy) -> list[str]:
     """Return why the limits of a policy keep a version."""
-    if version >= ages.beyond_min_age:
-        return [_age_reason(replaced, policy.min_version_seconds, "min_version_seconds")]
-    if version < max(ages.beyond_rank, ages.beyond_max_age):
+    if version.version >= ages.beyond_min_age:
+        return [_age_reason(following.recorded_at, policy.min_version_seconds, "min_version_seconds")]
+    if version.version < ages.beyond_max_age:
         return []
-    age = _age_reason(replaced, policy.max_version_seconds, "max_version_seconds", start="it")
-    return [f"It is one of the newest {policy.max_versions} versions (max_versions), and {age}"]
+    age = _age_reason(following.recorded_at, policy.max_version_seconds, "max_version_seconds", start="it")
+    if version.version >= ages.beyond_rank:
+        return [f"It is one of the newest {policy.max_versions} versions (max_versions), and {age}"]
+    if is_snapshot(version, following, ages, policy):
+        return [f"It is the last version of its {policy.snapshot_seconds:g} seconds (snapshot_seconds), and {age}"]
+    return []
 
 
 def _age_reason(replaced: int, seconds: float, field: str, start: str = "It") -> str:

@@ -144,6 +144,10 @@ def _plan_cleanup(
         if oldest is not None:
             at = max(oldest + int(age * 1000), plan.now + 1)
             plan.add(Action.CLEANUP, "versions reach the age at which they are removed", at)
+    if state.kept_versions:  # among them may be snapshots, which reach the maximum age as well
+        oldest = maintenance_state.replaced_at(connection, branch.table_id, branch.name, 0)
+        if oldest is not None and (at := oldest + int(policy.max_version_seconds * 1000)) > plan.now:
+            plan.add(Action.CLEANUP, "versions reach the age at which they are removed", at)
     removed_at = removals.oldest(connection, branch.table_id, branch.name)
     if removed_at is not None:
         at = removed_at + int(policy.min_file_seconds * 1000) + FILE_BATCH_MILLIS

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.catalog.lakes import Lake
 
 #: Versions and files go at once.
-AT_ONCE: dict[str, object] = {"min_version_seconds": 0, "min_file_seconds": 0}
+AT_ONCE: dict[str, object] = {"min_version_seconds": 0, "min_file_seconds": 0, "snapshot_seconds": 0}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lance_namespace.errors import TableVersionNotFoundError
 
 from pennon.catalog import removals
 from pennon.commits.manifest import parse_manifest
+from pennon.core.clock import now_millis
 from pennon.core.job_model import JobKind
 from pennon.maintenance.auto_cleanup import parse_duration
 from pennon.storage.layout import manifest_name
@@ -25,8 +26,11 @@ from tests.integration.catalog.lakes import Lake, files_below, rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pennon.catalog import Connection
     from pennon.core.job_model import JobSpec
     from tests.integration.catalog.conftest import OpenLake
+
+HOUR = 3600 * 1000
 
 
 @pytest.fixture
@@ -93,6 +97,28 @@ class TestVersions:
         sqlite_lake.write("t", rows(1), "append")
         assert clean(sqlite_lake, "t", max_version_seconds=0.1).versions == 5
         assert sqlite_lake.numbers("t") == [6, 7]  # the sixth was replaced just now
+
+    def test_the_last_version_of_each_period_stays(self, sqlite_lake: Lake) -> None:
+        fill(sqlite_lake, versions=8)
+        now = now_millis()
+        hours = dict(zip(range(1, 9), (9, 9, 8, 8, 8, 2, 0, 0), strict=True))  # how many ago each version was made
+        this_hour = now // HOUR * HOUR
+
+        def age(connection: Connection) -> None:
+            for number, ago in hours.items():
+                made = this_hour - ago * HOUR + number
+                connection.run("UPDATE versions SET recorded_at = ? WHERE version = ?", made, number)
+
+        sqlite_lake.ns.services.database.write(age)
+        day: dict[str, Any] = {"max_versions": 1, "snapshot_seconds": 3600, "max_version_seconds": 24 * 3600}
+        assert "last version of its 3600 seconds" in " ".join(why(sqlite_lake, "t", 5, **day))
+        assert why(sqlite_lake, "t", 4, **day) == []
+        assert clean(sqlite_lake, "t", **day).versions == 4
+        assert sqlite_lake.numbers("t") == [2, 5, 6, 8]
+        assert clean(sqlite_lake, "t", **day).versions == 0
+        # The fifth was replaced two hours ago, and the second eight.
+        assert clean(sqlite_lake, "t", **{**day, "max_version_seconds": 5 * 3600}).versions == 1
+        assert sqlite_lake.numbers("t") == [5, 6, 8]
 
     def test_files_wait_for_readers(self, sqlite_lake: Lake) -> None:
         fill(sqlite_lake)

@@ -72,7 +72,8 @@ class Scene:
         assert claimed.id == job.id
         self.clock.advance(seconds)
         version = self.commit(left, job.object[-1], job.branch)
-        result = cast("MaintenanceResult", {"version": version, "failures": {}, **more})
+        counts = dict.fromkeys(MaintenanceResult.__annotations__, 0)
+        result = cast("MaintenanceResult", {**counts, "version": version, "failures": {}, **more})
         self.fixture.queue.finish(claimed, JobState.DONE, counters={}, result=result)
 
     def set(self, table: str = "t", **fields: str) -> None:

@@ -17,6 +17,7 @@ const FIELDS = [
   { name: "max_version_seconds", label: "Keep versions for (seconds)", show: duration },
   { name: "max_versions", label: "Keep at most this many versions", show: count },
   { name: "min_version_seconds", label: "Always keep versions for (seconds)", show: duration },
+  { name: "snapshot_seconds", label: "Keep the last version of each (seconds)", show: duration },
   { name: "min_file_seconds", label: "Keep files of removed versions for (seconds)", show: duration },
   { name: "target_fragment_bytes", label: "Size of a compacted fragment (bytes)", show: bytes },
   { name: "target_fragment_rows", label: "Most rows in a compacted fragment", show: count },
