@@ -14,7 +14,7 @@ from pennon.catalog import claim_rules, jobs, maintenance_state, namespaces, tab
 from pennon.commits.manifest import InvalidManifestError, parse_manifest
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier
-from pennon.core.job_model import ACTIVE, MAINTENANCE, JobState, MaintenanceSpec
+from pennon.core.job_model import ACTIVE, MAINTENANCE, JobKind, JobState, MaintenanceSpec
 from pennon.maintenance.policy import resolve_policy
 from pennon.maintenance.schedule import RESTING_SMALL_FRAGMENTS, earliest_start, plan_maintenance
 from pennon.storage.layout import versions_folder
@@ -201,16 +201,19 @@ class AutoMaintenance:
             duration=job.finished_at - (job.started_at or job.finished_at),
             failures=state.failures + 1 if failed else 0,
         )
-        if statistics is None or left is None or failed:
+        if result is None or statistics is None or left is None or failed or job.kind == JobKind.CLEANUP:
             return state
-        return replace(
+        # Rows that were committed while the job ran are outside of the indexes, too, but the next run can add them.
+        is_stuck = state.unindexed_since is not None and not result.get("rows_indexed")
+        state = replace(
             state,
             version=left.version,
-            small_fragments=statistics.small_fragments,
-            deleted_rows=statistics.deleted_rows,
-            unindexed_rows=statistics.unindexed_rows,
+            unindexed_rows=statistics.unindexed_rows if is_stuck else 0,
             unindexed_since=None,
         )
+        if job.kind == JobKind.OPTIMIZE_INDICES:
+            return state
+        return replace(state, small_fragments=statistics.small_fragments, deleted_rows=statistics.deleted_rows)
 
     def _look_again(self, state: MaintenanceState, at: int | None, why: str) -> None:
         if (state.due_at, state.due) != (at, why) and (at is not None or state.due_at is not None):

@@ -76,7 +76,7 @@ def plan_maintenance(
     """Return what is due on a branch, regardless of pauses and quiet hours."""
     plan, state = _Plan(now), branch.state
     rests_at = branch.recorded_at + REST_MILLIS
-    _plan_compaction(plan, statistics, state, policy, rests_at if branch.version > state.version else None)
+    _plan_compaction(plan, statistics, state, policy, rests_at)
     _plan_indices(plan, statistics, branch, policy)
     if statistics.has_auto_cleanup:
         plan.add(Action.CLEANUP, "a client has configured lance.auto_cleanup")
@@ -101,13 +101,13 @@ def earliest_start(state: MaintenanceState, policy: MaintenancePolicy, now: int,
 
 
 def _plan_compaction(
-    plan: _Plan, statistics: Statistics, state: MaintenanceState, policy: MaintenancePolicy, rests_at: int | None
+    plan: _Plan, statistics: Statistics, state: MaintenanceState, policy: MaintenancePolicy, rests_at: int
 ) -> None:
     small = statistics.small_fragments
     added = small - min(state.small_fragments, small)
     if added >= policy.max_small_fragments:
         plan.add(Action.COMPACT, f"{small} small fragments")
-    elif added and small >= RESTING_SMALL_FRAGMENTS and rests_at is not None:
+    elif added and small >= RESTING_SMALL_FRAGMENTS:
         plan.add(Action.COMPACT, f"{small} small fragments, and no commit for a while", rests_at)
     limit = policy.max_deleted_share * (statistics.rows + statistics.deleted_rows)
     if statistics.deleted_rows > max(limit, 1.1 * state.deleted_rows):

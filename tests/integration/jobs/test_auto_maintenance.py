@@ -153,6 +153,33 @@ class TestTriggers:
         (job,) = scene.tick()
         assert job.maintenance_spec["reasons"] == ["17 small fragments"]
 
+    def test_rows_committed_during_a_run_are_indexed_by_the_next(self, sqlite_scene: Scene) -> None:
+        scene, outside = sqlite_scene, replace(CLEAN, indices=1, unindexed_rows=1000)
+        scene.commit(outside)
+        (job,) = scene.tick()
+        scene.run(job, replace(outside, unindexed_rows=48), rows_indexed=1000)
+        assert scene.tick() == []
+        (job,) = scene.tick(61)
+        assert job.maintenance_spec["reasons"] == ["48 rows outside an index for a while"]
+
+    def test_a_run_of_one_step_leaves_the_others_due(self, sqlite_scene: Scene) -> None:
+        scene = sqlite_scene
+        left = replace(CLEAN, indices=1, fragments=5, small_fragments=5, unindexed_rows=9, has_auto_cleanup=True)
+        scene.set(max_unindexed_seconds="10")
+        scene.commit(left)
+        (job,) = scene.tick()
+        assert job.kind == JobKind.CLEANUP
+        scene.run(job, left := replace(left, has_auto_cleanup=False))
+        (job,) = scene.tick(11)
+        assert (job.kind, job.maintenance_spec["reasons"]) == (
+            JobKind.OPTIMIZE_INDICES,
+            ["9 rows outside an index for a while"],
+        )
+        scene.run(job, left := replace(left, unindexed_rows=0), rows_indexed=9)
+        scene.commit(replace(left, small_fragments=9))
+        (job,) = scene.tick(2)
+        assert job.maintenance_spec["reasons"] == ["9 small fragments"]
+
     def test_a_branch_at_rest_is_merged_further(self, sqlite_scene: Scene) -> None:
         scene = sqlite_scene
         scene.commit(replace(CLEAN, fragments=3, small_fragments=3))
