@@ -33,7 +33,9 @@ _DEFAULT_PARTITION_ROWS = 8192
 _GROWTH = 4
 #: The share of a trained range of values by which new values may exceed it: recall falls to 0.66 when they double.
 _RANGE_SLACK = 0.05
-#: Folding a vector index for deleted rows is worth it if they are at least this share of its rows, or it is small.
+#: Folding a vector index for deleted rows is worth it if they are at least this share of its rows, or it is small. A
+#: small one is kept in one segment: a search of 15,000 vectors takes 1.0 ms with one and 3.8 ms with four, and merging
+#: 100,000 vectors takes 60 ms.
 _MIN_STALE_SHARE, _SMALL_SEGMENT_ROWS = 0.05, 100_000
 #: Lance's errors about segments that were trained apart, which only training can merge.
 _OTHER_MODEL = re.compile("do not share IVF centroids|quantizer metadata|transposed PQ codes")
@@ -161,9 +163,14 @@ def run(dataset: LanceDataset, tasks: Sequence[IndexTask]) -> bool:
     return False
 
 
-def merge_depth(segment_rows: Sequence[int], new_rows: int, max_segments: int) -> int | None:
-    """Return how many of the newest segments to merge with new rows; None if there is nothing to do."""
+def merge_depth(segment_rows: Sequence[int], new_rows: int, max_segments: int, *, single: int = 0) -> int | None:
+    """Return how many of the newest segments to merge with new rows; None if there is nothing to do.
+
+    An index of up to ``single`` rows is kept in one segment.
+    """
     count = len(segment_rows)
+    if sum(segment_rows) + new_rows <= single:
+        return count if new_rows or count > 1 else None
     rows, depth = new_rows, 0
     if not new_rows and count:
         rows, depth = segment_rows[-1], 1
@@ -202,7 +209,8 @@ def _plan_index(dataset: LanceDataset, state: IndexState, policy: MaintenancePol
     retraining = _retraining_reason(dataset, state) if state.is_vector else None
     if retraining is not None:
         return IndexTask(state.name, len(sizes), True, state.rows + state.unindexed_rows, retraining, True)
-    depth = merge_depth(sizes, state.unindexed_rows, policy.max_index_segments)
+    single = _SMALL_SEGMENT_ROWS if state.is_vector else 0
+    depth = merge_depth(sizes, state.unindexed_rows, policy.max_index_segments, single=single)
     reason = f"{state.unindexed_rows} rows are outside of it" if state.unindexed_rows else "its segments can be merged"
     if fold > (depth or 0):
         depth, reason = fold, "it has entries of deleted rows"

@@ -29,6 +29,13 @@ def test_segments_are_merged_with_others_of_their_size(segments: list[int], new:
     assert merge_depth(segments, new, 4) == depth
 
 
+def test_a_small_index_is_kept_in_one_segment() -> None:
+    assert merge_depth([1000, 10], 1, 4, single=2000) == 2
+    assert merge_depth([1000, 10], 0, 4, single=2000) == 2
+    assert merge_depth([1000], 0, 4, single=2000) is None
+    assert merge_depth([10_000, 10], 1, 4, single=2000) == 0
+
+
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=300), st.integers(2, 6))
 def test_segments_stay_few_and_are_rarely_rewritten(inserts: list[int], most: int) -> None:
     segments: list[int] = []
