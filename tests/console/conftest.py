@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 CONF = f'{{"spark.driver.extraJavaOptions": "{QUICK_JAVA}", "spark.ui.enabled": "true", "spark.ui.port": "0"}}'
-WORKER = {"PENNON_WORKERS": "1", "PENNON_SPARK_PRESTART": "true", "PENNON_SPARK_CONF": CONF}
+WORKER = {
+    "PENNON_WORKERS": "1",
+    "PENNON_SPARK_PRESTART": "true",
+    "PENNON_SPARK_CONF": CONF,
+    "PENNON_MAINTENANCE_ENABLED": "false",  # the pages show fragments that it would merge
+}
 
 
 class OpenScreen(Protocol):

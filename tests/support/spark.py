@@ -21,8 +21,10 @@ STOP_SECONDS = 15.0
 #: Short lives are better spent on work than on compiling well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK_DRIVER = {"spark.driver.extraJavaOptions": QUICK_JAVA}
-#: The settings of a server with one worker, which is soon ready and follows commits at once.
+#: The settings of a server with one worker, which is soon ready and follows commits at once. It merges no fragments by
+#: itself, because tests count them; those of maintenance have servers of their own.
 WORKER = {
+    "PENNON_MAINTENANCE_ENABLED": "false",
     "PENNON_WORKERS": "1",
     "PENNON_SPARK_PRESTART": "true",
     "PENNON_SPARK_CONF": json.dumps(QUICK_DRIVER),

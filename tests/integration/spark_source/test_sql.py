@@ -155,7 +155,7 @@ def test_mistakes_are_told_as_such(namespace: SparkNamespace) -> None:
         namespace.sql("SELECT 1 FROM {0}.order_s")
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
         namespace.sql("SELECT idd FROM {0}.orders")
-    with pytest.raises(InvalidInputError, match="Invalid query"):
+    with pytest.raises(InvalidInputError, match="cannot be read: Expected table name"):
         namespace.sql("SELECT FROM WHERE")
     with pytest.raises(InvalidInputError, match="VERSION AS OF"):
         namespace.sql("SELECT 1 FROM {0}.orders TIMESTAMP AS OF '2024-01-01'")
