@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -29,6 +30,10 @@ CHAOS = Path(__file__).parent / "chaos"
 # server compiles Pennon. Measured in CPU time: 24 s and 13 s to collect all tests, 1.5 s and 1.3 s to start a server.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell makes a program in the background ignore Ctrl-C, and the servers that it starts: those that a test interrupts
+# would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says nothing on a machine that runs other tests beside it.
 hypothesis.settings.register_profile("pennon", deadline=None)
