@@ -23,6 +23,9 @@ _SYSTEM = "__lance"
 _VECTOR_DETAILS = "VectorIndexDetails"
 #: The feature flag of stable row ids.
 _STABLE_ROW_IDS = 2
+#: What is counted of the indices of one manifest: the fragments in their bitmaps, and those compared with them. Real
+#: tables have far fewer, but a manifest of some kilobytes could keep a processor busy for minutes.
+_MOST_INDEXED, _MOST_COMPARED = 2**20, 2**23
 #: The prefix of the configuration by which Lance removes versions at a commit.
 AUTO_CLEANUP = "lance.auto_cleanup."
 
@@ -70,13 +73,11 @@ def _data_bytes(files: Sequence[DataFileFields]) -> int:
 
 def _unindexed_rows(fragments: Fragments, indices: Sequence[Any]) -> int:
     """Return the number of rows outside the index that covers the fewest."""
-    covered: dict[str, frozenset[int] | None] = {}
-    for index in indices:
-        found = parse_fragment_bitmap(index.fragment_bitmap) if index.HasField("fragment_bitmap") else None
-        known = covered.get(index.name, frozenset())
-        covered[index.name] = None if found is None or known is None else found | known if known else found
+    covered = _covered_fragments(indices)
     every, most = frozenset(fragments.ids), 0
-    for ids in {each for each in covered.values() if each is not None}:  # an index of unknown coverage seems complete
+    if len(covered) * len(every) > _MOST_COMPARED:
+        return 0
+    for ids in covered:
         left = every - ids
         rows = (
             sum(rows for number, rows in zip(fragments.ids, fragments.rows, strict=True) if number in left)
@@ -86,3 +87,19 @@ def _unindexed_rows(fragments: Fragments, indices: Sequence[Any]) -> int:
         deleted = sum(file.num_deleted_rows for number, file in fragments.deletions.items() if number in left)
         most = max(most, rows - deleted)
     return most
+
+
+def _covered_fragments(indices: Sequence[Any]) -> set[frozenset[int]]:
+    """Return the fragments that each index covers; an index of which they are unknown seems complete."""
+    segments: dict[str, list[frozenset[int] | None]] = {}
+    left = _MOST_INDEXED
+    for index in indices:
+        is_known = left > 0 and index.HasField("fragment_bitmap")
+        found = parse_fragment_bitmap(index.fragment_bitmap) if is_known else None
+        left -= len(found or ())
+        segments.setdefault(index.name, []).append(found)
+    return {
+        known[0] if len(known) == 1 else frozenset().union(*known)
+        for parts in segments.values()
+        if len(known := [part for part in parts if part is not None]) == len(parts)
+    }

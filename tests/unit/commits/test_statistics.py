@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 from pennon.commits.fragment_bitmap import parse_fragment_bitmap
 from pennon.commits.manifest import Manifest, parse_manifest
-from pennon.commits.statistics import stale_since
+from pennon.commits.manifest_messages import Fragments, IndexMessage
+from pennon.commits.statistics import measure_fragments, stale_since
 from pennon.storage.layout import manifest_name
 
 
@@ -102,3 +104,34 @@ def test_every_kind_of_container_is_read() -> None:
 )
 def test_a_bitmap_that_is_invalid_or_too_large_is_unknown(content: bytes) -> None:
     assert parse_fragment_bitmap(content) is None
+
+
+def full_bitmap(first: int) -> bytes:
+    """Return a bitmap of 61 bytes with 2^18 fragments."""
+    sizes = b"".join(struct.pack("<HH", first + number, 65535) for number in range(4))
+    runs = struct.pack("<HHH", 1, 0, 65535) * 4
+    return struct.pack("<IB", 12347 | 3 << 16, 15) + sizes + bytes(16) + runs
+
+
+def index_of(name: str, bitmap: bytes) -> Any:
+    index = IndexMessage().indices.add(name=name)
+    index.fragment_bitmap = bitmap
+    return index
+
+
+def test_bitmaps_take_bounded_memory() -> None:
+    fragments = Fragments([2**31], [7], [[]], {})
+    indices = [index_of(f"i{number}", full_bitmap(number)) for number in range(200)]
+    assert measure_fragments(fragments, indices, {}).unindexed_rows == 7
+    cache = parse_fragment_bitmap.cache
+    assert 0 < cache.currsize <= cache.maxsize
+    assert cache.get(full_bitmap(100)) is None
+
+
+def test_indices_and_fragments_are_compared_a_bounded_number_of_times() -> None:
+    count = 5000
+    fragments = Fragments(range(count), [1] * count, [[]] * count, {})
+    one = [index_of("i", struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, 3))]
+    assert measure_fragments(fragments, one, {}).unindexed_rows == count - 1
+    many = [index_of(f"i{number}", struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, number)) for number in range(count)]
+    assert measure_fragments(fragments, many, {}).unindexed_rows == 0  # unknown
