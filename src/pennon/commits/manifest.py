@@ -32,7 +32,7 @@ TRAILER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 #: The largest integer that the catalog can store.
-_LATEST_MILLIS = 2**63 - 1
+_HIGHEST = 2**63 - 1
 
 #: Names that are not file names.
 _NOT_FILE_NAMES = frozenset({"", ".", ".."})
@@ -123,7 +123,7 @@ def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -
     if parsed.HasField("fragment_tree"):
         raise InvalidManifestError("its fragments are in a fragment tree, which is not supported")
     timestamp_millis = parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000
-    if timestamp_millis > _LATEST_MILLIS:
+    if timestamp_millis > _HIGHEST:
         raise InvalidManifestError("its timestamp is out of range")
     config = _auto_cleanup(parsed)
     fragments = list_fragments(parsed.fragments)
@@ -131,10 +131,14 @@ def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -
         file.path: number for number, files in zip(fragments.ids, fragments.files, strict=True) for file in files
     }
     _check_names([*holders, parsed.transaction_file or "none"])
+    _check_names([path.removesuffix(".lance") for path in holders] or ["none"])  # the folders of their blobs
     foreign = _foreign_files(fragments) if parsed.base_paths else frozenset()
     fragment_ids = frozenset(fragments.ids)
     _check_counts(parsed, fragments)
     schema = _schema_of(tuple(parsed.fields))
+    statistics = measure_fragments(fragments, indices, config)
+    if statistics.data_bytes > _HIGHEST:
+        raise InvalidManifestError("its data files have 2^63 bytes or more")
     return Manifest(
         version=parsed.version,
         branch=parsed.branch,
@@ -156,7 +160,7 @@ def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -
         ),
         index_folders=_index_folders(indices),
         vector_segments=vector_segments(indices),
-        statistics=measure_fragments(fragments, indices, config),
+        statistics=statistics,
         auto_cleanup=config,
     )
 

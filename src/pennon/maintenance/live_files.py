@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pennon.commits.manifest import parse_manifest
+from pennon.commits.manifest import InvalidManifestError, parse_manifest
 from pennon.commits.staging import new_files
 from pennon.storage.layout import branch_folder, parse_manifest_name, parse_staged_name, versions_folder
 
@@ -60,14 +60,18 @@ def subtract_live(
 ) -> None:
     """Remove from the candidates all paths that a manifest on storage needs; raises if one cannot be read.
 
-    Every manifest is read: a version may need files that the one before it does not, such as a restored one.
+    Every manifest is read: a version may need files that the one before it does not, such as a restored one. A staged
+    one that is invalid is ignored: it will not be committed.
     """
     ignored = set(skip)
     paths = [file.path for file in list_manifests(folder, branch) if file.path not in ignored]
-    for content in _read_all(folder, paths):
+    for path, content in zip(paths, _read_all(folder, paths), strict=True):
         check()
-        if content is not None:
-            candidates -= files_of(content, branch)
+        try:
+            candidates -= files_of(content, branch) if content is not None else set()
+        except InvalidManifestError:
+            if parse_staged_name(path.removeprefix(f"{versions_folder(branch)}/")) is None:
+                raise
         if not candidates:
             return
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pennon.catalog import maintenance_state, removals, transactions, versions
 from pennon.catalog.removals import Removal
+from pennon.commits.publication import digest_of
 from pennon.core.clock import now_millis
-from pennon.core.identifiers import new_id
 from pennon.core.job_model import JobKind
 from pennon.maintenance import retention_reasons
 from pennon.maintenance.auto_cleanup import take_over_auto_cleanup
@@ -148,9 +148,8 @@ class _Cleanup:
 
     def _remove(self, batch: Sequence[Version]) -> int:
         self._lease.check()
-        removal_id = new_id()
         removed = RemovedManifests({record.version: record for record in batch}, self._manifests(batch))
-        write_archive(self.folder, removal_id, removed)
+        removal_id = write_archive(self.folder, removed)
         with self._services.writer.lock(self._table):
             needed = self._needed()
             numbers = tuple(record.version for record in batch if record.version not in needed)
@@ -200,7 +199,9 @@ class _Cleanup:
         found = {}
         for record in batch:
             with suppress(FileNotFoundError):  # a client's cleanup has removed it
-                found[record.version] = self.folder.read(f"{versions_folder(self._branch)}/{record.manifest}")
+                content = self.folder.read(f"{versions_folder(self._branch)}/{record.manifest}")
+                if digest_of(content) == record.digest:  # or a client has replaced it
+                    found[record.version] = content
         return found
 
     def _needed(self) -> Needed:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
+import zipfile
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -270,6 +272,60 @@ class TestOrphans:
         services.queue.release(held.job, {}, paused=True)
         assert clean(sqlite_lake, "t").files == 0
         assert (folder / "data" / "lost.lance").exists()
+
+    def test_an_invalid_manifest_that_a_client_staged_is_ignored(self, sqlite_lake: Lake) -> None:
+        fill(sqlite_lake)
+        staged = sqlite_lake.stage("t").file
+        staged.write_bytes(b"no manifest")
+        assert clean(sqlite_lake, "t", max_versions=2).files > 0
+        assert staged.exists()
+
+    @pytest.mark.parametrize("place", ["_removed_versions", "_indices", "_deletions", "_transactions", "tree"])
+    def test_files_of_another_table_stay_when_a_folder_leads_there(self, sqlite_lake: Lake, place: str) -> None:
+        for name in ("t", "other"):
+            fill(sqlite_lake, name)
+        folder, other = sqlite_lake.folder("t"), sqlite_lake.folder("other")
+        if (folder / place).exists():
+            (folder / place).rename(folder / "aside")
+        (folder / place).symlink_to(other / "data")
+        for path in other.rglob("*"):
+            os.utime(path, (time.time() - 100_000,) * 2)
+        before = files_below(other)
+        assert clean(sqlite_lake, "t", max_versions=1).versions > 0
+        assert files_below(other) == before
+
+    def test_files_of_another_table_stay_when_an_archive_names_them(
+        self, sqlite_lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker dies between two steps of a cleanup, and a client replaces what the next one continues from."""
+        for name in ("t", "other"):
+            fill(sqlite_lake, name)
+        folder, other = sqlite_lake.folder("t"), sqlite_lake.folder("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalFileIO, "remove_files", _die)
+            with pytest.raises(KeyboardInterrupt):
+                clean(sqlite_lake, "t", max_versions=2)
+        (archive,) = (folder / "_removed_versions").iterdir()
+        changed = archive.with_suffix(".new")
+        with zipfile.ZipFile(archive) as old, zipfile.ZipFile(changed, "w") as new:
+            for name in old.namelist():
+                text = old.read(name)
+                if name == "versions.json":
+                    records = json.loads(text)
+                    for record in records:
+                        record["manifest"] = f"../../{other.name}/_versions/{record['manifest']}"
+                    text = json.dumps(records).encode()
+                new.writestr(name, text)
+        changed.rename(archive)
+        before = files_below(other)
+        clean(sqlite_lake, "t", max_versions=2)
+        assert files_below(other) == before
+        assert contents(sqlite_lake, "other")
+        assert contents(sqlite_lake)
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestAutoCleanup:
