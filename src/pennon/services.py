@@ -11,6 +11,7 @@ from pennon.columns.state import ColumnStateStore
 from pennon.commits.authority import CommitAuthority
 from pennon.commits.history import History
 from pennon.commits.ownership import Ownership
+from pennon.commits.staging import ManifestLimits
 from pennon.core.memory_budget import MemoryBudget
 from pennon.core.settings import Settings
 from pennon.jobs.queue import Queue
@@ -79,7 +80,8 @@ def build_services(settings: Settings) -> Services:
         database.write(make_relative)  # releases before schema version 14 stored absolute locations
     ownership = Ownership(database, storage_root)
     history = History(database, storage_root, ownership)
-    authority = CommitAuthority(database, storage_root, history, ownership, settings.manifest_cache_bytes)
+    limits = ManifestLimits(settings.manifest_cache_bytes, settings.max_manifest_bytes)
+    authority = CommitAuthority(database, storage_root, history, ownership, limits)
     datasets = Datasets(
         storage_root,
         history,

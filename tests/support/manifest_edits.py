@@ -15,7 +15,11 @@ _KIND = descriptor_pb2.FieldDescriptorProto
 _NUMBER, _SIGNED, _TEXT, _BYTES = _KIND.TYPE_UINT64, _KIND.TYPE_INT32, _KIND.TYPE_STRING, _KIND.TYPE_BYTES
 #: Every message with its fields: name, number, type, and whether it is repeated. Others are kept as they are.
 _MESSAGES: dict[str, list[tuple[str, int, Any, bool]]] = {
-    "DataFile": [("path", 1, _TEXT, False), ("base_id", 7, _NUMBER, False)],
+    "DataFile": [
+        ("path", 1, _TEXT, False),
+        ("file_size_bytes", 6, _NUMBER, False),
+        ("base_id", 7, _NUMBER, False),
+    ],
     "Overlay": [("data_file", 1, "DataFile", False)],
     "ExternalFile": [("path", 1, _TEXT, False), ("offset", 2, _NUMBER, False), ("size", 3, _NUMBER, False)],
     "Deletion": [

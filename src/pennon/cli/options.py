@@ -48,7 +48,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Requests": (
         *("metadata_threads", "data_threads", "index_threads", "page_limit", "max_json_bytes", "body_memory_bytes"),
         *("max_upload_bytes", "max_batch_bytes", "batch_memory_bytes"),
-        *("max_expression_bytes", "max_expression_literals"),
+        *("max_expression_bytes", "max_expression_literals", "max_manifest_bytes"),
         "api_process_memory_bytes",
         *("query_processes", "query_process_memory_bytes", "query_timeout_seconds"),
         *(

@@ -34,7 +34,7 @@ from pennon.commits.confinement import Confinement
 from pennon.commits.history import insert_version, stored_versions
 from pennon.commits.manifest import InvalidManifestError
 from pennon.commits.publication import digest_of, publish
-from pennon.commits.staging import Inspector, Proposal, Staged, operation_of, staged_name
+from pennon.commits.staging import Inspector, ManifestLimits, Proposal, Staged, operation_of, staged_name
 from pennon.commits.view_protection import check_client_commit
 from pennon.core.identifiers import format_identifier
 from pennon.storage.file_io import is_storage_failure
@@ -72,14 +72,19 @@ class CommitAuthority:
     """Records versions of tables and publishes their manifests."""
 
     def __init__(
-        self, database: Database, storage_root: StorageRoot, history: History, ownership: Ownership, cache_bytes: int
+        self,
+        database: Database,
+        storage_root: StorageRoot,
+        history: History,
+        ownership: Ownership,
+        limits: ManifestLimits,
     ) -> None:
         self._database = database
         self._storage_root = storage_root
         self._history = history
         self._ownership = ownership
         self.confinement = Confinement(database, storage_root)
-        self._inspector = Inspector(self.confinement, cache_bytes)
+        self._inspector = Inspector(self.confinement, limits)
 
     def commit(self, entries: Sequence[Entry], on_commit: OnCommit, *, by_client: bool = False) -> list[Version]:
         """Commit versions of one or more tables atomically.

@@ -18,6 +18,7 @@ from pennon.commits.manifest import READABLE_FLAGS, InvalidManifestError, Manife
 from pennon.commits.publication import digest_of
 from pennon.commits.statistics import stale_since
 from pennon.core.identifiers import format_identifier
+from pennon.storage.file_io import FileTooLargeError
 from pennon.storage.layout import (
     Scheme,
     branch_folder,
@@ -86,15 +87,25 @@ def staged_name(table: Table, folder: FileIO, proposal: Proposal) -> str:
     return name
 
 
+@dataclass(frozen=True)
+class ManifestLimits:
+    """Limits of the memory for manifests."""
+
+    cache_bytes: int
+    #: The largest manifest that a client may commit.
+    max_bytes: int
+
+
 class Inspector:
     """Reads staged manifests and compares them with the previous version."""
 
-    def __init__(self, confinement: Confinement, cache_bytes: int) -> None:
+    def __init__(self, confinement: Confinement, limits: ManifestLimits) -> None:
         self._confinement = confinement
+        self._max_bytes = limits.max_bytes
         self._lock = Lock()
         # Only the latest of each branch: no commit is compared with an older one.
         self._seen: LRUCache[tuple[str, str], tuple[str, Manifest]] = LRUCache(
-            max(cache_bytes, 1),
+            max(limits.cache_bytes, 1),
             getsizeof=lambda seen: 400 + 250 * (len(seen[1].data_files) + len(seen[1].deletion_files)),
         )
 
@@ -113,7 +124,13 @@ class Inspector:
                 f"The table's manifests do not use the naming scheme {scheme}; use the scheme of its latest version."
             )
         path = f"{versions_folder(branch)}/{staged}"
-        content, e_tag = folder.read_tagged(path)
+        try:
+            content, e_tag = folder.read_tagged(path, self._max_bytes if by_client else None)
+        except FileTooLargeError as error:
+            raise InvalidInputError(
+                f"The staged manifest has {error.size} bytes, more than {self._max_bytes} (the server's "
+                "max_manifest_bytes). Compact the table, so that it has fewer fragments."
+            ) from None
         _check_tag(proposal, len(content), e_tag)
         manifest = _check_content(content, proposal.version, branch)
         follows = latest is not None and latest.version + 1 == proposal.version

@@ -147,6 +147,11 @@ class Settings(MaintenanceSettings):
     manifest_cache_bytes: int = Field(
         64 * 1024 * 1024, ge=0, description="Memory for the commit authority's cache of latest manifests."
     )
+    max_manifest_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=1,
+        description="Maximum size of a manifest that a client commits; a check takes up to 32 times as much memory.",
+    )
     index_cache_bytes: int = Field(
         512 * 1024 * 1024, ge=0, description="Memory for open indexes, shared by all tables."
     )

@@ -17,6 +17,20 @@ class StoredFile:
     modified_millis: int
 
 
+class FileTooLargeError(ValueError):
+    """A file is larger than the caller can read; ``size`` is its size in bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the file has {size} bytes")
+        self.size = size
+
+
+def check_size(size: int, max_bytes: int | None) -> None:
+    """Raise ``FileTooLargeError`` for a size above the limit."""
+    if max_bytes is not None and size > max_bytes:
+        raise FileTooLargeError(size)
+
+
 def is_storage_failure(error: Exception) -> bool:
     """Tell whether an error comes from a disk or an object store, without importing the client of the latter."""
     return isinstance(error, OSError) or type(error).__module__.startswith("obstore")
@@ -35,8 +49,11 @@ class FileIO(Protocol):
     def read(self, path: str) -> bytes:
         """Return the content of a file; raises ``FileNotFoundError``."""
 
-    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
-        """Return the content of a file and its entity tag; raises ``FileNotFoundError``."""
+    def read_tagged(self, path: str, max_bytes: int | None = None) -> tuple[bytes, str | None]:
+        """Return the content of a file and its entity tag.
+
+        Raises ``FileNotFoundError``, and ``FileTooLargeError`` before a file above the limit is read.
+        """
 
     def stat(self, path: str) -> StoredFile | None:
         """Return the metadata of a file; None if it does not exist."""
@@ -63,7 +80,7 @@ class FileIO(Protocol):
         """Write a file atomically, and replace an existing one."""
 
     def is_link(self, path: str) -> bool:
-        """Tell whether a path is a symbolic link; never on object stores."""
+        """Tell whether a path is a symbolic link, or leads through one; never on object stores."""
 
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes; None if it does not exist."""
@@ -87,7 +104,7 @@ class FileIO(Protocol):
         """Remove the folder with everything in it."""
 
     def files(self, path: str) -> Iterator[StoredFile]:
-        """Return the files directly in a subfolder; empty if it does not exist."""
+        """Return the files directly in a subfolder; empty if it does not exist. Links are not followed."""
 
     def folders(self) -> list[str]:
         """Return the names of the direct subfolders."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pennon.storage.file_io import StoredFile
+from pennon.storage.file_io import StoredFile, check_size
 
 #: Where folders are moved before removal: on the same file system, so that the move is atomic.
 TRASH = ".pennon-trash"
@@ -54,10 +54,12 @@ class LocalFileIO:
     def read(self, path: str) -> bytes:
         return self.read_tagged(path)[0]
 
-    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
+    def read_tagged(self, path: str, max_bytes: int | None = None) -> tuple[bytes, str | None]:
         try:
             with open(f"{self._path}/{path}", "rb", opener=_open_no_link) as file:
-                return file.read(), _entity_tag(os.fstat(file.fileno()))
+                status = os.fstat(file.fileno())
+                check_size(status.st_size, max_bytes)
+                return file.read(), _entity_tag(status)
         except (IsADirectoryError, NotADirectoryError) as error:
             raise FileNotFoundError(path) from error
 
@@ -107,7 +109,9 @@ class LocalFileIO:
         self.sync([path])
 
     def is_link(self, path: str) -> bool:
-        return os.path.islink(f"{self._path}/{path}".rstrip("/"))  # noqa: PTH114
+        parts = path.rstrip("/").split("/")
+        above = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        return any(os.path.islink(f"{self._path}/{each}") for each in above)  # noqa: PTH114
 
     def size(self, path: str) -> int | None:
         try:
@@ -181,7 +185,7 @@ class LocalFileIO:
                 _remove_tree(aside)
 
     def files(self, path: str) -> Iterator[StoredFile]:
-        if not self.exists(path):  # common for declared tables, and cheap to check
+        if not self.exists(path) or self.is_link(path):  # the former is common for declared tables, and cheap to check
             return
         try:
             with os.scandir(f"{self._path}/{path}") as entries:

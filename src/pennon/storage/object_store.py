@@ -17,7 +17,7 @@ from obstore.store import from_url
 
 from pennon.core.clock import now_millis
 from pennon.core.inline import require_thread
-from pennon.storage.file_io import StoredFile
+from pennon.storage.file_io import StoredFile, check_size
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -104,9 +104,10 @@ class ObjectStoreFileIO:
     def read(self, path: str) -> bytes:
         return self.read_tagged(path)[0]
 
-    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
+    def read_tagged(self, path: str, max_bytes: int | None = None) -> tuple[bytes, str | None]:
         try:
             found = obstore.get(self._store, self._key(path))
+            check_size(found.meta["size"], max_bytes)
             return bytes(found.bytes()), found.meta["e_tag"]
         except NotFoundError as error:
             raise FileNotFoundError(path) from error

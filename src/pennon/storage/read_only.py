@@ -24,8 +24,8 @@ class ReadOnlyFileIO:
     def read(self, path: str) -> bytes:
         return self._folder.read(path)
 
-    def read_tagged(self, path: str) -> tuple[bytes, str | None]:
-        return self._folder.read_tagged(path)
+    def read_tagged(self, path: str, max_bytes: int | None = None) -> tuple[bytes, str | None]:
+        return self._folder.read_tagged(path, max_bytes)
 
     def stat(self, path: str) -> StoredFile | None:
         return self._folder.stat(path)

@@ -7,17 +7,15 @@ import shutil
 import struct
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lance
 import pytest
 from lance_namespace.errors import ConcurrentModificationError, InvalidInputError, TableBranchNotFoundError
 
 from pennon.storage.layout import manifest_name
-from tests.integration.catalog.lakes import Staged, files_below, rows, stage_in, tag_of
-
-if TYPE_CHECKING:
-    from tests.integration.catalog.lakes import Lake
+from tests.integration.catalog.lakes import Lake, Staged, files_below, rows, stage_in, tag_of
+from tests.support.manifest_edits import edit_manifest
 
 NAME = f"{manifest_name(3, 'V2')}-{uuid.uuid4()}"
 
@@ -210,6 +208,55 @@ class TestContents:
         (new,) = set(files_below(folder / "data")) - before
         (folder / "data" / new).unlink()
         refuse(target, ConcurrentModificationError, manifest_path=staged.path)
+
+    @pytest.mark.parametrize("name", [".lance", "..lance", "...lance"])
+    def test_a_data_file_whose_blobs_would_be_in_another_folder_is_refused(self, target: Lake, name: str) -> None:
+        """A cleanup removes the folder of a data file's blobs, which has the name of the file without the suffix."""
+        staged = target.stage("a$t")
+
+        def rename(manifest: Any) -> None:
+            file = manifest.fragments[-1].files[0]
+            (target.folder("a$t") / "data" / file.path).rename(target.folder("a$t") / "data" / name)
+            file.path = name
+
+        staged.file.write_bytes(edit_manifest(staged.file.read_bytes(), rename))
+        refuse(target, manifest_path=staged.path)
+
+    @pytest.mark.parametrize("sizes", [(2**63,), (2**64 - 1,), (2**62, 2**62)])
+    def test_files_larger_than_the_catalog_can_count_are_refused(self, target: Lake, sizes: tuple[int, ...]) -> None:
+        staged = target.stage("a$t", rows(len(sizes)), max_rows_per_file=1)
+
+        def resize(manifest: Any) -> None:
+            for fragment, size in zip(reversed(manifest.fragments), sizes, strict=False):
+                fragment.files[0].file_size_bytes = size
+
+        staged.file.write_bytes(edit_manifest(staged.file.read_bytes(), resize))
+        refuse(target, manifest_path=staged.path)
+
+    def test_a_manifest_above_the_limit_is_refused_before_it_is_read(self, tmp_path: Path) -> None:
+        lake = Lake(tmp_path / "lake", max_manifest_bytes=100_000)
+        lake("CreateNamespace", "a")
+        lake.write("a$t")
+        staged = lake.stage("a$t")
+        sound = staged.file.read_bytes()
+        with staged.file.open("r+b") as file:
+            file.truncate(2**40)  # sparse: it takes no space, but reading it would take a terabyte of memory
+        with pytest.raises(InvalidInputError, match="max_manifest_bytes"):
+            lake("CreateTableVersion", "a$t", version=2, manifest_path=staged.path)
+        staged.file.write_bytes(sound)
+        lake.commit("a$t", staged)
+        lake.close()
+
+    @pytest.mark.parametrize("place", ["data", "_versions"])
+    def test_a_folder_that_is_a_link_is_refused(self, target: Lake, place: str) -> None:
+        staged = target.stage("a$t")
+        folder, other = target.folder("a$t") / place, target.folder("a$other") / place
+        for file in folder.iterdir():
+            if not (other / file.name).exists():
+                shutil.copy2(file, other / file.name)
+        folder.rename(folder.with_name("aside"))
+        folder.symlink_to(other)
+        refuse(target, manifest_path=staged.path)
 
 
 class TestUnmanaged:
