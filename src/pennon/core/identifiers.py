@@ -70,6 +70,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_valid_name(name: str) -> bool:
+    """Return whether a namespace or a table may have a name."""
+    try:
+        check_name(name)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def format_identifier(identifier: Sequence[str], delimiter: str = DEFAULT_DELIMITER) -> str:
     """Join an identifier for users and clients; the root namespace is the delimiter itself."""
     return delimiter.join(identifier) if identifier else delimiter

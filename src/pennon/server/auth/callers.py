@@ -11,7 +11,7 @@ from lance_namespace.errors import UnauthenticatedError
 
 from pennon.catalog import namespaces
 from pennon.catalog.changes import namespace_subject
-from pennon.core.identifiers import ROOT, Identifier
+from pennon.core.identifiers import ROOT, Identifier, is_valid_name
 from pennon.core.inline import NeedsThreadError, run_inline
 from pennon.server.auth.authentication import Authenticator, has_credential
 from pennon.server.lancedb_compat import database_named
@@ -63,8 +63,8 @@ class Callers:
         An unknown database stands for the root, so that ``db://anything`` finds the root's tables.
         """
         name = database_named(exchange)
-        if name is None or not principal.may_traverse((name,)):
-            return ROOT
+        if name is None or not is_valid_name(name) or not principal.may_traverse((name,)):
+            return ROOT  # what is no name must not get into the cache
         namespace = (name,)
         find = partial(self._database.cached_read, namespace_subject(namespace), namespaces.exists, namespace)
         return namespace if await self._read(find, is_fresh=is_fresh) else ROOT
