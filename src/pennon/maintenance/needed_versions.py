@@ -49,8 +49,10 @@ def find_needed(connection: Connection, folder: FileIO, table: Table, branch: st
     pinned = {pin.owner for pin in pins.pins(folder)}
     for clone in readers:
         if clone.id not in pinned and clones.source_of(connection, clone.id) is not None:
-            name = _visible_name(clone.identifier)
-            raise UnknownNeedsError(f"The shallow clone {name!r} reads files of this table, of an unknown version.")
+            # Without its name: the reader of a job's failure may not be allowed to see the clone.
+            raise UnknownNeedsError(
+                "A shallow clone, which the table's dependents name, reads files of this table, of an unknown version."
+            )
     return needed
 
 

@@ -19,6 +19,7 @@ from pennon.commits.manifest import parse_manifest
 from pennon.core.clock import now_millis
 from pennon.core.job_model import JobKind
 from pennon.maintenance.auto_cleanup import parse_duration
+from pennon.maintenance.needed_versions import UnknownNeedsError
 from pennon.storage.layout import manifest_name
 from pennon.storage.local import LocalFileIO
 from pennon.views import pins
@@ -191,6 +192,10 @@ class TestNeeded:
         assert why(sqlite_lake, "t", 2, max_versions=1) == ["The shallow clone 'copy' reads its files."]
         pins.release(sqlite_lake.ns.services.storage_root.folder(location), table_of(sqlite_lake, "copy").id)
         assert "of an unknown version" in why(sqlite_lake, "t", 2)[0]
+        with pytest.raises(UnknownNeedsError) as raised:  # who may read the failure of a job may not see the clone
+            clean(sqlite_lake, "t", max_versions=1)
+        assert "copy" not in str(raised.value)
+        assert sqlite_lake.numbers("t") == [2, 6]
 
     def test_a_job_keeps_what_it_reads(self, sqlite_lake: Lake) -> None:
         fill(sqlite_lake)
