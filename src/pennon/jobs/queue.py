@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The number of jobs that a claim reads at a time.
 _CANDIDATES = 16
+#: The number of waiting maintenance jobs among which one of another namespace is looked for.
+_WAITING_JOBS = 50
 
 
 class Queue:
@@ -230,6 +232,13 @@ class Queue:
     def should_yield(self, job: Job) -> bool:
         """Return whether a maintenance job must release its table: a user's job or an index build waits for it."""
         return self._database.read(lambda connection: claim_rules.is_in_the_way(connection, job.id, self._now()))
+
+    def is_waited_for(self, job: Job) -> bool:
+        """Return whether maintenance of another namespace could run in the place of a maintenance job."""
+        waiting = self._database.read(
+            lambda connection: jobs.claimable(connection, self._now(), _WAITING_JOBS, users=False)
+        )
+        return any(each.object[:-1] != job.object[:-1] for each in waiting)
 
     def may_compact(self, job: Job) -> bool:
         """Return whether a maintenance job may rewrite fragments: a paused job has checkpoints that refer to them."""

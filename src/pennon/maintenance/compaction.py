@@ -37,6 +37,8 @@ _MAX_BATCH_ROWS = 8192
 _BINARY_COPY_ROW_BYTES = 64 * 1024
 #: Output files may exceed the target by this factor, so that a group becomes one file.
 _FILE_SLACK = 1.25
+#: A task makes at most this many files, however small the targets of a policy: else each row could become a file.
+_MAX_OUTPUT_FILES = 1024
 #: A plan in which every fragment is part of a task.
 _EVERY_FRAGMENT: Any = {"target_rows_per_fragment": 2**40, "materialize_deletions_threshold": -1.0}
 #: Indexes that lose the fragments of a compaction, so they do not restrict it, and are folded again after it.
@@ -163,10 +165,11 @@ def _from_json(kind: Any, text: str) -> Any:
 
 
 def _options(group: Sequence[FragmentSize], policy: MaintenancePolicy, row_bytes: int) -> dict[str, object]:
-    size = max(sum(each.bytes for each in group) // max(sum(each.rows for each in group), 1), row_bytes, 1)
+    rows, data_bytes = sum(each.rows for each in group), sum(each.bytes for each in group)
+    size = max(data_bytes // max(rows, 1), row_bytes, 1)
     options: dict[str, object] = {
-        "target_rows_per_fragment": policy.target_fragment_rows,
-        "max_bytes_per_file": int(policy.target_fragment_bytes * _FILE_SLACK),
+        "target_rows_per_fragment": max(policy.target_fragment_rows, rows // _MAX_OUTPUT_FILES + 1),
+        "max_bytes_per_file": max(int(policy.target_fragment_bytes * _FILE_SLACK), data_bytes // _MAX_OUTPUT_FILES + 1),
         "batch_size": min(max(_BATCH_BYTES // size, 1), _MAX_BATCH_ROWS),
         "io_buffer_size": _IO_BUFFER_BYTES,
     }

@@ -90,8 +90,8 @@ class MaintenanceHarness:
 
         self.change(name, work)
 
-    def table(self, name: str) -> Table:
-        found = self.services.database.read(lambda connection: tables.find(connection, (name,)))
+    def table(self, name: str, namespace: tuple[str, ...] = ()) -> Table:
+        found = self.services.database.read(lambda connection: tables.find(connection, (*namespace, name)))
         assert found is not None
         return found
 
@@ -125,11 +125,12 @@ class MaintenanceHarness:
         kind: JobKind = JobKind.MAINTAIN,
         branch: str = "",
         reasons: list[str] | None = None,
+        namespace: tuple[str, ...] = (),
         **policy: Any,
     ) -> Job:
         """Submit a job with the policy of these tests; with reasons, as the trigger does."""
         spec: Any = {"policy": {**POLICY, **policy}, "reasons": ["test"] if reasons is None else reasons}
-        table = self.table(name)
+        table = self.table(name, namespace)
         return self.services.database.write(
             lambda connection: self.services.queue.submit(
                 connection, kind, table, spec, branch=branch, target="maintenance", priority=-10, submitted_by="test"

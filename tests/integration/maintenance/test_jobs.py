@@ -6,8 +6,11 @@ import threading
 import time
 from typing import Any
 
+import lance
 import pytest
+from lance_namespace import CreateNamespaceRequest
 
+from pennon.core.clock import now_millis
 from pennon.core.job_model import JobKind
 from pennon.maintenance import compaction, retention
 from pennon.pipeline.maintenance.compaction_step import CompactionStep
@@ -145,19 +148,53 @@ def test_it_gives_way_to_a_job_of_users_and_continues_later(
     assert harness.data_files("shared") == harness.named_files("shared")
 
 
-def test_a_budget_limits_the_rate(harness: MaintenanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    clock = [0.0]
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the budget in seconds, which passes only while it waits."""
+    times = [now_millis() / 1000]
 
     def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock[0] += seconds
+        times[0] += seconds
 
     monkeypatch.setattr("pennon.pipeline.maintenance.compaction_step.time.sleep", sleep)
-    monkeypatch.setattr("pennon.pipeline.maintenance.compaction_step.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pennon.pipeline.maintenance.compaction_step.now_millis", lambda: round(times[0] * 1000))
+    return times
+
+
+def test_a_budget_limits_the_rate(harness: MaintenanceHarness, clock: list[float]) -> None:
     fragmented(harness, "slow")
-    result = harness.run("slow", JobKind.COMPACT, max_bytes_per_second=10_000)
-    assert sum(slept) == pytest.approx(result["bytes_rewritten"] / 10_000)
+    job = harness.submit("slow", JobKind.COMPACT, max_bytes_per_second=10_000)
+    ended = harness.run_job(job)
+    assert ended.started_at is not None
+    assert ended.counters["bytes_rewritten"] > 5_000
+    spent = clock[0] - ended.started_at / 1000
+    assert spent == pytest.approx(ended.counters["bytes_rewritten"] / 10_000, abs=0.01)
+
+
+def test_a_small_budget_does_not_hold_up_other_namespaces(harness: MaintenanceHarness, clock: list[float]) -> None:
+    fragmented(harness, "slower")
+    harness.namespace.create_namespace(CreateNamespaceRequest(id=["other"]))
+    lance.write_dataset(rows(0, 10), namespace_client=harness.namespace, table_id=["other", "t"])
+    slow = harness.submit("slower", JobKind.COMPACT, max_bytes_per_second=1000)
+    claimed = harness.services.queue.claim("harness", 60)
+    other = harness.submit("t", JobKind.COMPACT, namespace=("other",))
+    assert claimed is not None
+    harness.worker.run_job(claimed)
+    released = harness.services.queue.find(slow.id)
+    assert released is not None
+    assert released.state == "pending"
+    assert released.counters["fragments_committed"] > 0
+    assert clock[0] - now_millis() / 1000 < 1  # it did not wait
+    assert harness.run_job(other).state == "done"  # it is next
+    assert harness.run_job(slow).state == "done"
+
+
+def test_small_targets_do_not_make_a_file_of_each_row(harness: MaintenanceHarness) -> None:
+    harness.create("rows", rows(0, 5000))
+    harness.delete("rows", "id % 2 = 0")
+    harness.run("rows", JobKind.COMPACT, target_fragment_rows=1, target_fragment_bytes=1024, max_deleted_share=0.01)
+    assert sum(harness.fragments("rows")) == 2500
+    assert len(harness.fragments("rows")) <= 1024
 
 
 def test_a_step_that_fails_does_not_stop_the_others(

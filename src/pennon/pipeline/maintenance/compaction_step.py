@@ -20,6 +20,7 @@ from pennon.pipeline.cluster.driver import borrow_session, task_count, wait
 from pennon.pipeline.cluster.tasks import run_tasks
 from pennon.pipeline.commit_retry import retry_on_conflict
 from pennon.pipeline.maintenance.rewrite_task import RewriteGroups
+from pennon.pipeline.maintenance.table_work import YieldedError
 from pennon.pipeline.maintenance.uncommitted_files import remove_uncommitted_files
 from pennon.storage.layout import branch_folder
 from pennon.tables.lance_errors import typed_errors
@@ -74,6 +75,7 @@ class CompactionStep:
         if not tasks:
             return
         self._pins.hold(dataset.version)
+        self._budget.wait()  # for what an earlier attempt has rewritten
         totals = {
             "fragments_planned": sum(len(task.fragment_ids) for task in tasks),
             "rows_planned": sum(task.rows for task in tasks),
@@ -120,7 +122,7 @@ class CompactionStep:
                 if len(pending) >= _MAX_PENDING or time.monotonic() - since >= _MAX_PENDING_SECONDS:
                     self._commit(dataset, pending)
                     pending, since = [], time.monotonic()
-                self._budget.spend(sum(result.task.bytes for result in results))
+                self._budget.wait()
         finally:
             # Also when the job gives way: what was rewritten is committed, if the job still may.
             if pending:
@@ -190,19 +192,20 @@ class CompactionStep:
 
 
 class _Budget:
-    """The budget of a policy in bytes a second."""
+    """The budget of a policy in bytes a second, over all attempts of a job."""
 
     def __init__(self, work: TableWork) -> None:
         self._work = work
-        self._spent = 0
-        self._since = time.monotonic()
 
-    def spend(self, amount: int) -> None:
-        """Wait until an amount of rewritten bytes is within the budget."""
-        self._spent += amount
-        rate = self._work.policy.max_bytes_per_second
-        while rate and (left := self._since + self._spent / rate - time.monotonic()) > 0:
-            self._work.check()
+    def wait(self) -> None:
+        """Wait until what the job has rewritten is within the budget, unless maintenance of others waits for it."""
+        work, rate = self._work, self._work.policy.max_bytes_per_second
+        spent, since = work.lease.counters.get("bytes_rewritten", 0), work.lease.job.started_at
+        until = since + 1000 * spent / rate if rate and spent and since else 0
+        while (left := (until - now_millis()) / 1000) > 0:
+            work.check()
+            if work.services.queue.is_waited_for(work.lease.job):
+                raise YieldedError
             time.sleep(min(left, _PAUSE_SECONDS))
 
 
