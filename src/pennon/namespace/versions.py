@@ -137,7 +137,7 @@ class VersionOperations:
         branch = check_branch(request.branch)
         version = request.version
         if version is not None:
-            self.services.history.find(table, branch, version)
+            self.services.datasets.at(table, branch, version)  # raises an error if it is missing or cannot be read
 
         def work(dataset: lance.LanceDataset) -> None:
             if version is not None:

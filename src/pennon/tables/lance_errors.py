@@ -76,7 +76,7 @@ _DAMAGE: tuple[Rule, ...] = (
     ),
     _rule(
         r"Encountered (?:corrupt file|internal error)|File name too long|failed to decode Protobuf"
-        r"|failed to fill whole buffer"
+        r"|failed to fill whole buffer|does not have sufficient data"
         r"|Fragment \d+ does not contain any data|No data files found for schema"
         # A range past the end of a file that exists: storage answered, so the file or its manifest is wrong.
         r"|Requested range was invalid|Out of range of file |but object was only \d+ bytes|Generic memory error: ",

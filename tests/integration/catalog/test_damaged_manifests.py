@@ -13,7 +13,7 @@ import pytest
 from pennon.catalog import lost_versions, versions
 from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Lake
-from tests.integration.data.tables import DataTable, rows
+from tests.integration.data.tables import DataTable, error, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,3 +105,21 @@ def test_a_running_server_heals_a_table(http: RestClient, damage: Damage) -> Non
     assert table.count() in {11, 16}
     table.do("restore", {"version": 1})
     assert table.count() == 10
+
+
+@pytest.mark.parametrize("kept", [0, 1, 15, 16, 20, 0.5, -1])
+def test_a_version_whose_manifest_ends_early_is_a_typed_error(http: RestClient, kept: float) -> None:
+    """Not one of unavailable storage, after which clients retry."""
+    table = DataTable(http).create(rows(10))
+    table.put("insert", rows(5))
+    location = table.do("describe")["location"]
+    file = Path(location, "_versions", manifest_name(1, "V2"))
+    size = file.stat().st_size
+    os.truncate(file, int(size * kept) if isinstance(kept, float) else kept % size)
+    for verb, body in (
+        ("query", {"k": 1, "version": 1}),
+        ("count_rows", {"version": 1}),
+        ("restore", {"version": 1}),
+    ):
+        assert error(table.ask(verb, body)) == (404, 11), verb
+    assert table.count() == 15
