@@ -114,7 +114,8 @@ def full_bitmap(first: int) -> bytes:
 
 
 def index_of(name: str, bitmap: bytes) -> Any:
-    index = IndexMessage().indices.add(name=name)
+    section: Any = IndexMessage()
+    index = section.indices.add(name=name)
     index.fragment_bitmap = bitmap
     return index
 
@@ -123,7 +124,7 @@ def test_bitmaps_take_bounded_memory() -> None:
     fragments = Fragments([2**31], [7], [[]], {})
     indices = [index_of(f"i{number}", full_bitmap(number)) for number in range(200)]
     assert measure_fragments(fragments, indices, {}).unindexed_rows == 7
-    cache = parse_fragment_bitmap.cache
+    cache: Any = parse_fragment_bitmap.cache
     assert 0 < cache.currsize <= cache.maxsize
     assert cache.get(full_bitmap(100)) is None
 
