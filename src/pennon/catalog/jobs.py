@@ -213,20 +213,22 @@ def claimable(
     """Return the pending jobs that may start and the jobs whose lease has expired, in the order to run them.
 
     Jobs are those of users, maintenance, or both. Maintenance waits for the jobs of users and for index builds, and
-    the namespace whose maintenance ran least recently comes first.
+    the namespace whose maintenance ran least recently comes first. Maintenance whose lease has expired is always
+    among them: jobs of users wait until a worker has taken it over or released it.
     """
     rows = connection.all(
         # The first condition is implied by the others; it selects the partial index on active jobs.
         _SELECT + "LEFT JOIN maintenance_turns n ON n.namespace = " + _NAMESPACE + " AND " + IS_MAINTENANCE + " "
         "WHERE j.state IN ('pending', 'running', 'committing', 'paused') "
-        "AND CASE WHEN " + IS_MAINTENANCE + " THEN ? ELSE ? END = 1 "
-        "AND ((j.state = 'pending' AND " + _TARGET_IS_FREE + " AND " + MAY_START + ") "
-        "OR (j.state IN ('running', 'committing') AND j.lease_until < ?)) "
+        "AND ((j.state = 'pending' AND CASE WHEN " + IS_MAINTENANCE + " THEN ? ELSE ? END = 1 "
+        "AND " + _TARGET_IS_FREE + " AND " + MAY_START + ") "
+        "OR (j.state IN ('running', 'committing') AND j.lease_until < ? AND (" + IS_MAINTENANCE + " OR ? = 1))) "
         "ORDER BY j.priority DESC, COALESCE(n.claimed_at, 0), j.created_at, j.id LIMIT ?",
         int(maintenance),
         int(users),
         oldest_heartbeat(now),
         now,
+        int(users),
         limit,
     )
     return [_job(row) for row in rows]

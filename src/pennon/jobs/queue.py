@@ -187,7 +187,9 @@ class Queue:
         if not self.has_work(users=users, maintenance=maintenance):
             return None
         choose = partial(jobs.claimable, users=users, maintenance=maintenance)
-        return self._database.write(lambda connection: self._claim(connection, worker, lease_seconds, choose))
+        return self._database.write(
+            lambda connection: self._claim(connection, worker, lease_seconds, choose, maintenance=maintenance)
+        )
 
     def heartbeat(self, job: Job, lease_seconds: float, counters: Mapping[str, float]) -> StopRequest | None:
         """Extend the lease on a job, store its counters, and return the pending stop request."""
@@ -305,7 +307,13 @@ class Queue:
         self._database.write(work)
 
     def _claim(
-        self, connection: Connection, worker: str, lease_seconds: float, choose: Callable[..., list[Job]]
+        self,
+        connection: Connection,
+        worker: str,
+        lease_seconds: float,
+        choose: Callable[..., list[Job]],
+        *,
+        maintenance: bool,
     ) -> Job | None:
         # Concurrent claims could choose jobs with the same target, and one of them would be refused.
         connection.lock("claim")
@@ -317,7 +325,10 @@ class Queue:
             for candidate in candidates:
                 if candidate.state in LEASED and self._resolve_expired(connection, candidate, now):
                     continue
-                if tables.find_by_id(connection, candidate.table_id) is None:
+                if candidate.state in LEASED and candidate.kind in MAINTENANCE and not maintenance:
+                    lost = replace(candidate, takeovers=candidate.takeovers + 1)
+                    self._release(connection, lost, JobState.PENDING)  # for a worker that runs maintenance
+                elif tables.find_by_id(connection, candidate.table_id) is None:
                     self._fail_orphan(connection, candidate)
                 elif jobs.is_blocked(connection, candidate):
                     blocked.add(candidate.id)

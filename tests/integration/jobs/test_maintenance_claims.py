@@ -12,6 +12,7 @@ from pennon.catalog.index_builds import Build
 from pennon.catalog.tables import Table
 from pennon.core.identifiers import new_id
 from pennon.core.job_model import JobKind, JobState
+from pennon.jobs.errors import LeaseLostError
 from tests.integration.jobs.queue_fixture import LEASE, QueueFixture
 
 if TYPE_CHECKING:
@@ -101,6 +102,22 @@ class TestUsersFirst:
         assert queue_fixture.queue.should_yield(running)
         queue_fixture.database.write(lambda connection: index_builds.end(connection, build, "no memory"))
         assert not queue_fixture.queue.should_yield(running)
+
+
+    def test_they_do_not_wait_for_maintenance_of_a_lost_worker(self, queue_fixture: QueueFixture) -> None:
+        upkeep = maintain(queue_fixture)
+        lost = queue_fixture.claim()
+        backfill = queue_fixture.submit()
+        queue_fixture.clock.advance(LEASE + 1)
+        claimed = queue_fixture.queue.claim("w2", LEASE, maintenance=False)  # it has no slot to take it over
+        assert claimed is not None
+        assert claimed.id == backfill.id
+        assert queue_fixture.state(upkeep) == "pending"
+        assert queue_fixture.find(upkeep).takeovers == 1
+        with pytest.raises(LeaseLostError):
+            queue_fixture.commit(lost)
+        queue_fixture.queue.finish(claimed, JobState.DONE, counters={})
+        assert queue_fixture.claim().id == upkeep.id
 
 
 class TestFairness:
