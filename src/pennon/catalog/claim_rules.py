@@ -49,6 +49,12 @@ def is_in_the_way(connection: Connection, job_id: str, now: int) -> bool:
     return connection.one("SELECT 1 " + where, job_id, oldest_heartbeat(now)) is not None
 
 
+def has_index_build(connection: Connection, job_id: str, now: int) -> bool:
+    """Return whether an index of the branch of a maintenance job is being built."""
+    where: LiteralString = "FROM jobs j WHERE j.id = ? AND " + HAS_INDEX_BUILD
+    return connection.one("SELECT 1 " + where, job_id, oldest_heartbeat(now)) is not None
+
+
 def has_paused(connection: Connection, table_id: str, branch: str) -> bool:
     """Return whether a user's job on a branch is paused."""
     row = connection.one(

@@ -242,6 +242,10 @@ class Queue:
         )
         return any(each.object[:-1] != job.object[:-1] for each in waiting)
 
+    def is_index_built(self, connection: Connection, job: Job) -> bool:
+        """Return whether an index of a maintenance job's branch is being built: a commit of the job would ruin it."""
+        return claim_rules.has_index_build(connection, job.id, self._now())
+
     def may_compact(self, job: Job) -> bool:
         """Return whether a maintenance job may rewrite fragments: a paused job has checkpoints that refer to them."""
         return self._database.read(lambda connection: not claim_rules.has_paused(connection, job.table_id, job.branch))

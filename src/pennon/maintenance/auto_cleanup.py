@@ -54,9 +54,9 @@ class Services(Protocol):
         """The commits of tables."""
 
 
-def take_over_auto_cleanup(services: Services, job: Job, table: Table) -> None:
-    """Replace Lance's own cleanup of a table by its policy, if the newest version has it configured."""
-    newest = services.history.latest(table, "")
+def take_over_auto_cleanup(services: Services, job: Job, table: Table, branch: str) -> None:
+    """Replace Lance's own cleanup by the table's policy, if the newest version of a branch has it configured."""
+    newest = services.history.latest(table, branch)
     if newest is None or newest.statistics is None or not newest.statistics.has_auto_cleanup:
         return
 
@@ -70,7 +70,7 @@ def take_over_auto_cleanup(services: Services, job: Job, table: Table) -> None:
         properties = {"operation": "UpdateTableConfig", "principal": job.submitted_by, "job_id": job.id}
         return transactions.insert(connection, "UpdateTableConfig", table.identifier, properties)
 
-    services.writer.change(table, "", on_commit, work)
+    services.writer.change(table, branch, on_commit, work)
 
 
 def policy_of_auto_cleanup(config: Mapping[str, str]) -> dict[str, str]:

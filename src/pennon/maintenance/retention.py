@@ -74,32 +74,31 @@ class CleanupServices(RetentionServices, Protocol):
         """The job queue."""
 
 
-class CleanupLease(Protocol):
-    """The lease on the job that runs a cleanup."""
+class CleanupWork(Protocol):
+    """The job that runs a cleanup."""
 
     @property
     def job(self) -> Job:
         """The job."""
 
     def check(self) -> None:
-        """Raise when the job must stop."""
+        """Raise when the job must stop, or give way to another one."""
 
 
 def clean(
-    services: CleanupServices, lease: CleanupLease, table: Table, branch: str, policy: MaintenancePolicy
+    services: CleanupServices, work: CleanupWork, table: Table, branch: str, policy: MaintenancePolicy
 ) -> Cleaned:
     """Remove the versions of a branch that its policy does not keep, and files that no version needs."""
     services.ownership.require_table(table)
-    cleanup = _Cleanup(services, lease, table, branch)
+    cleanup = _Cleanup(services, work, table, branch)
     cleanup.resume()
-    if not branch:
-        take_over_auto_cleanup(services, lease.job, table)
+    take_over_auto_cleanup(services, work.job, table, branch)
     removed = cleanup.remove_versions(policy)
     keep_millis = int(policy.min_file_seconds * 1000)
-    if lease.job.kind != JobKind.CLEANUP:
+    if work.job.kind != JobKind.CLEANUP:
         keep_millis += FILE_BATCH_MILLIS  # each time reads all manifests
-    files = remove_old_files(services.database, cleanup.folder, table, branch, keep_millis, lease.check)
-    orphans = remove_orphans_daily(services.database, cleanup.folder, table, branch, lease.check)
+    files = remove_old_files(services.database, cleanup.folder, table, branch, keep_millis, work.check)
+    orphans = remove_orphans_daily(services.database, cleanup.folder, table, branch, work.check)
     return Cleaned(removed, files.files + orphans.files, files.bytes + orphans.bytes)
 
 
@@ -118,9 +117,9 @@ class _Cleanup:
     were tagged meanwhile become versions again. After a crash, the next cleanup repeats the last two steps.
     """
 
-    def __init__(self, services: CleanupServices, lease: CleanupLease, table: Table, branch: str) -> None:
+    def __init__(self, services: CleanupServices, work: CleanupWork, table: Table, branch: str) -> None:
         self._services = services
-        self._lease = lease
+        self._work = work
         self._table = table
         self._branch = branch
         self.folder = services.storage_root.folder(table.location)
@@ -132,7 +131,7 @@ class _Cleanup:
         with self._services.writer.lock(self._table):
             for removal in self._read(removals.of_branch):
                 if not removal.unlisted:
-                    self._lease.check()
+                    self._work.check()
                     self._unlist(removal, read_archive(self.folder, removal.id))
 
     def remove_versions(self, policy: MaintenancePolicy) -> int:
@@ -147,7 +146,7 @@ class _Cleanup:
         return removed
 
     def _remove(self, batch: Sequence[Version]) -> int:
-        self._lease.check()
+        self._work.check()
         removed = RemovedManifests({record.version: record for record in batch}, self._manifests(batch))
         removal_id = write_archive(self.folder, removed)
         with self._services.writer.lock(self._table):
@@ -156,12 +155,12 @@ class _Cleanup:
             removal = Removal(removal_id, self._table.id, self._branch, numbers, now_millis())
             self._services.database.write(lambda connection: self._record(connection, removal))
             kept = self._unlist(removal, removed)
-        self._services.queue.end_commit(self._lease.job)
+        self._services.queue.end_commit(self._work.job)
         return len(numbers) - kept
 
     def _record(self, connection: Connection, removal: Removal) -> None:
         """Delete the records of versions, unless the job may not commit any more."""
-        job = self._lease.job
+        job = self._work.job
         self._services.queue.begin_commit(connection, job)
         removals.insert(connection, removal)
         versions.delete_numbers(connection, self._table.id, self._branch, removal.versions)

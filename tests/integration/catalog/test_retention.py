@@ -344,6 +344,16 @@ class TestAutoCleanup:
         assert table_of(lake, "t").properties["pennon.maintenance.max_version_seconds"] == "176400"
         assert len(lake.numbers("t")) == 8
 
+    def test_a_branch_that_inherited_it_loses_it_too(self, sqlite_lake: Lake) -> None:
+        fill(sqlite_lake)
+        sqlite_lake.open("t").update_config({"lance.auto_cleanup.interval": "1", "lance.auto_cleanup.older_than": "2d"})
+        sqlite_lake("CreateTableBranch", "t", name="dev")
+        branch = sqlite_lake.open("t").checkout_version(("dev", None))
+        lance.write_dataset(rows(1, 100), branch, mode="append")
+        clean(sqlite_lake, "t", "dev")
+        assert sqlite_lake.open("t").checkout_version(("dev", None)).config() == {}
+        assert table_of(sqlite_lake, "t").properties["pennon.maintenance.max_version_seconds"] == "172800"
+
     @pytest.mark.parametrize(
         ("text", "seconds"),
         [("90s", 90), ("1h 30m", 5400), ("14days", 14 * 86400), ("5", 5), ("", None), ("x", None), ("1h x", None)],

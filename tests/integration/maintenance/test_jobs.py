@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import lance
 import pytest
 from lance_namespace import CreateNamespaceRequest
 
+from pennon.catalog import index_builds, versions
+from pennon.catalog.index_builds import Build
 from pennon.core.clock import now_millis
-from pennon.core.job_model import JobKind
+from pennon.core.job_model import JobKind, JobState
 from pennon.maintenance import compaction, retention
 from pennon.pipeline.maintenance.compaction_step import CompactionStep
 from tests.integration.maintenance.maintenance_harness import MaintenanceHarness, rows
@@ -146,6 +149,56 @@ def test_it_gives_way_to_a_job_of_users_and_continues_later(
     assert ended.state == "done"
     assert ended.counters["fragments_committed"] > done
     assert harness.data_files("shared") == harness.named_files("shared")
+
+
+def test_an_index_that_is_being_built_is_not_lost_to_a_compaction(
+    harness: MaintenanceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fragmented(harness, "built")
+    table, remember = harness.table("built"), CompactionStep._remember
+    build, database, opened = Build(table.id, "", "idx", "v", "IVF_FLAT"), harness.services.database, list[Any]()
+
+    def remember_and_build(step: CompactionStep, result: Any) -> None:
+        """Begin a build when the group is rewritten, but not committed."""
+        remember(step, result)
+        database.write(lambda connection: index_builds.begin(connection, build))
+        opened.append(harness.services.datasets.open_for_writing(table, "", lambda _: "")[0])
+
+    monkeypatch.setattr(CompactionStep, "_remember", remember_and_build)
+    job = harness.submit("built", JobKind.COMPACT, reasons=[])
+    assert harness.run_job(job).state == "pending"
+    assert harness.data_files("built") == harness.named_files("built")
+    opened[0].create_index("v", "IVF_FLAT", name="idx", num_partitions=1)
+    database.write(lambda connection: index_builds.end(connection, build, None))
+    monkeypatch.undo()
+    assert harness.run_job(job).state == "done"
+    assert harness.fragments("built") == [112]
+
+
+def test_a_cleanup_gives_way_between_batches(harness: MaintenanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    fragmented(harness, "many")
+    monkeypatch.setattr(retention, "_BATCH", 4)
+    queue, table, remove = harness.services.queue, harness.table("many"), retention._Cleanup._remove
+    waiting = list[Any]()
+
+    def remove_and_submit(cleanup: Any, batch: Any) -> int:
+        removed = remove(cleanup, batch)
+        if not waiting:
+            submit = partial(queue.submit, kind=JobKind.BACKFILL, table=table, spec={}, target="x", submitted_by="ada")
+            waiting.append(harness.services.database.write(submit))
+        return removed
+
+    monkeypatch.setattr(retention._Cleanup, "_remove", remove_and_submit)
+    job = harness.submit("many", JobKind.CLEANUP, min_version_seconds=0, max_versions=1, snapshot_seconds=0)
+    assert harness.run_job(job).state == "pending"
+    count = partial(versions.count, table_id=table.id, branch="")
+    assert harness.services.database.read(count) == 13 - 4
+    claimed = queue.claim("users", 10)
+    assert claimed is not None
+    assert claimed.id == waiting[0].id
+    queue.finish(claimed, JobState.DONE, counters={})
+    assert harness.run_job(job).state == "done"
+    assert harness.services.database.read(count) == 1
 
 
 @pytest.fixture

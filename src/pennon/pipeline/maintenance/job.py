@@ -110,7 +110,7 @@ class Maintenance:
 
     def _clean(self) -> None:
         work = self._work
-        cleaned = retention.clean(self._services, self._lease, work.table, work.branch, work.policy)
+        cleaned = retention.clean(self._services, work, work.table, work.branch, work.policy)
         self._lease.add(versions_removed=cleaned.versions, files_removed=cleaned.files, bytes_removed=cleaned.bytes)
 
     def _result(self, table: Table) -> MaintenanceResult:

@@ -12,6 +12,7 @@ from pennon.jobs.errors import LeaseLostError, StopRequestedError
 
 if TYPE_CHECKING:
     from pennon.catalog import Connection
+    from pennon.catalog.jobs import Job
     from pennon.catalog.tables import Table
     from pennon.maintenance.policy import MaintenancePolicy
     from pennon.pipeline.worker.lease import Lease
@@ -34,6 +35,11 @@ class TableWork:
     #: Why a commit was refused: the job has lost its lease or must stop. Lance replaces such errors by its own.
     refusal: Exception | None = None
 
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return self.lease.job
+
     def check(self) -> None:
         """Raise when the job must stop, or give way to another job."""
         self.lease.check()
@@ -42,10 +48,14 @@ class TableWork:
 
     def record(self, connection: Connection, operation: str) -> str:
         """Record the transaction of a commit, unless the job may not commit any more."""
-        job = self.lease.job
+        job, queue = self.lease.job, self.services.queue
         try:
-            self.services.queue.begin_commit(connection, job)
-        except (LeaseLostError, StopRequestedError) as refusal:
+            queue.begin_commit(connection, job)
+            # Lance refuses an index that was built while its fragments were rewritten. A build records itself before it
+            # opens the table, so it is seen here, or it sees this commit.
+            if queue.is_index_built(connection, job):
+                raise YieldedError
+        except (LeaseLostError, StopRequestedError, YieldedError) as refusal:
             self.refusal = refusal
             raise ConcurrentModificationError("The maintenance job may not commit any more.") from refusal
         properties = {"operation": operation, "principal": job.submitted_by, "job_id": job.id}
