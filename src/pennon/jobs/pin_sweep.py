@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pennon.catalog import jobs, tables, views
 from pennon.core.clock import now_millis
-from pennon.core.job_model import JobKind, JobState
+from pennon.core.job_model import MAINTENANCE, JobKind, JobState
 from pennon.views import pins
 from pennon.views.model.definition import Definition
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pennon.catalog import Connection, Database
+    from pennon.catalog.jobs import Job
     from pennon.catalog.views import View
     from pennon.storage.file_io import FileIO
     from pennon.storage.root import StorageRoot
@@ -48,7 +49,7 @@ class PinSweep:
         self._next = now + _INTERVAL_MILLIS
         since = self._since
         finished = self._database.read(lambda connection: jobs.finished_since(connection, since, _MAX_JOBS))
-        for table_id in {job.table_id for job in finished if job.kind == JobKind.BACKFILL}:
+        for table_id in {job.table_id for job in finished if _may_have_pins(job)}:
             self._sweep_table(table_id)
         lost = [job for job in finished if job.kind == JobKind.REFRESH and job.state != JobState.DONE]
         for view_id in {view_id for job in lost for view_id in (*job.refresh_spec.get("before", ()), job.table_id)}:
@@ -82,6 +83,11 @@ class PinSweep:
     def _folder(self, table_id: str) -> FileIO | None:
         table = self._database.read(lambda connection: tables.find_by_id(connection, table_id))
         return None if table is None else self._storage_root.folder(table.location)
+
+
+def _may_have_pins(job: Job) -> bool:
+    """Return whether a job may have left pins on its own table; maintenance that is done has removed them."""
+    return job.kind == JobKind.BACKFILL or (job.kind in MAINTENANCE and job.state != JobState.DONE)
 
 
 def _find_idle(connection: Connection, view_id: str) -> View | None:

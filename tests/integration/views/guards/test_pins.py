@@ -163,6 +163,16 @@ def test_a_version_that_a_job_reads_is_kept_until_the_job_ends_in_any_way(lake: 
     lake("BatchDeleteTableVersions", "t", ranges=[{"start_version": 1, "end_version": 2}])
 
 
+def test_the_pins_of_a_lost_maintenance_job_are_removed(lake: ViewLake, view_id: str) -> None:
+    services, folder = lake.ns.services, source(lake)
+    lost, done = submit(lake, "compact", "t"), submit(lake, "cleanup", "t")
+    for owner in (lost, done):
+        pins.pin(folder, owner.id, 1, kind="job")
+    change_job(services.queue, "cancel", lost.id)  # while its lease had expired
+    PinSweep(services.database, services.storage_root).tick()
+    assert pins.pins(folder, "job") == [Pin(done.id, 1, "job")]
+
+
 def test_what_a_lost_refresh_pinned_is_given_up_but_not_what_the_view_holds(lake: ViewLake, view_id: str) -> None:
     services, folder, source_id = lake.ns.services, source(lake), lake.ns.find_table(("t",)).id
     services.database.write(
