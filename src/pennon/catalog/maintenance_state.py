@@ -17,7 +17,7 @@ class MaintenanceState:
 
     table_id: str
     branch: str
-    #: The newest version when the last maintenance ended.
+    #: The newest version when the last maintenance of indexes was submitted: it has seen this one, at least.
     version: int = 0
     #: What it left, which another run would leave too.
     small_fragments: int = 0
@@ -53,6 +53,12 @@ class Branch:
     state: MaintenanceState
     #: Whether the state is stored.
     is_known: bool = field(default=False)
+
+    @property
+    def has_stale_entries(self) -> bool:
+        """Whether a client's compaction has left entries of deleted rows in an index, and no maintenance has seen it."""
+        stale_since = self.statistics.stale_since if self.statistics is not None else None
+        return stale_since is not None and stale_since > self.state.version
 
 
 _SELECT: LiteralString = (

@@ -120,6 +120,8 @@ class MaintenanceSpec(JobSpec, total=False):
 
     #: Why the job was submitted, in words of `pennon.maintenance.health`.
     reasons: list[str]
+    #: The newest version when it was submitted automatically: the job has seen all commits up to it.
+    seen_version: int
     #: Fields of the policy that differ for this job alone.
     policy: dict[str, bool | int | float | str]
 

@@ -163,7 +163,7 @@ class AutoMaintenance:
         maintenance_state.save(connection, state)
 
     def _submit(self, connection: Connection, table: Table, branch: Branch, schedule: Schedule) -> Job:
-        spec = MaintenanceSpec(reasons=[step.reason for step in schedule.due])
+        spec = MaintenanceSpec(reasons=[step.reason for step in schedule.due], seen_version=branch.version)
         if schedule.at_rest:
             spec["policy"] = {"max_small_fragments": RESTING_SMALL_FRAGMENTS}
         job = self._queue.submit(
@@ -207,7 +207,7 @@ class AutoMaintenance:
         is_stuck = state.unindexed_since is not None and not result.get("rows_indexed")
         state = replace(
             state,
-            version=left.version,
+            version=job.maintenance_spec.get("seen_version", state.version),
             unindexed_rows=statistics.unindexed_rows if is_stuck else 0,
             unindexed_since=None,
         )

@@ -75,6 +75,7 @@ def measure(
     *,
     versions: int = 0,
     unindexed_since: int | None = None,
+    is_stale: bool = False,
     blob_bytes: BlobBytes | None = None,
     all_small: bool = False,
 ) -> TableHealth:
@@ -86,6 +87,7 @@ def measure(
         policy: The effective policy of the table.
         versions: The number of versions of the branch.
         unindexed_since: When the oldest rows outside an index were committed, in milliseconds, if that is known.
+        is_stale: Whether a commit is known to have left entries of deleted rows in vector indexes.
         blob_bytes: Measures blobs, which are stored outside data files; without it, they do not count.
         all_small: Whether small fragments are to be merged however few they are, as for a user who asks for it.
     """
@@ -94,7 +96,7 @@ def measure(
     indices = tuple(_index_health(dataset, state) for state in states)
     unclean, held = fragments_to_fold(dataset, states, sizes, policy, all_small=all_small)
     groups = group_fragments([each for each in sizes if each.id not in held], policy, all_small=all_small)
-    tasks = plan(dataset, states, policy, unclean=unclean)
+    tasks = plan(dataset, states, policy, unclean=unclean, is_stale=is_stale)
     return TableHealth(
         branch=branch,
         version=dataset.version,

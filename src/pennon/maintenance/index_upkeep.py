@@ -120,18 +120,24 @@ def plan(
     policy: MaintenancePolicy,
     *,
     unclean: frozenset[int] = frozenset(),
+    is_stale: bool = False,
 ) -> list[IndexTask]:
     """Return what to do with the indexes of a version.
 
-    ``unclean`` are fragments that are to be compacted: vector indexes must lose the entries of their deleted rows.
+    Args:
+        dataset: The version.
+        states: Its indexes.
+        policy: The effective policy of the table.
+        unclean: Fragments that are to be compacted: vector indexes must lose the entries of their deleted rows.
+        is_stale: Whether a commit is known to have left entries of deleted rows in vector indexes.
     """
     deleted = {each.fragment_id: each.metadata.num_deletions for each in dataset.get_fragments()}
     tasks = []
     for state in states:
         fold = 0
         if state.is_vector:
-            is_stale = dataset.has_stable_row_ids and stale_entries(dataset, state) > 0
-            fold = len(state.segments) if is_stale else fold_depth(state, unclean, deleted)
+            is_unclean = is_stale or (dataset.has_stable_row_ids and stale_entries(dataset, state) > 0)
+            fold = len(state.segments) if is_unclean else fold_depth(state, unclean, deleted)
         task = _plan_index(dataset, state, policy, fold)
         if task is not None:
             tasks.append(task)
@@ -195,7 +201,10 @@ def fold_depth(state: IndexState, unclean: frozenset[int], deleted: Mapping[int,
 
 
 def stale_entries(dataset: LanceDataset, state: IndexState) -> int:
-    """Return the number of entries of a vector index whose rows no fragment has any more, not even as deleted ones."""
+    """Return the number of entries of a vector index whose rows no fragment has any more, not even as deleted ones.
+
+    It is too small if vectors are null, because these have no entries.
+    """
     statistics: dict[str, Any] = dataset.stats.index_stats(state.name)
     entries: int = sum(each["size"] for one in statistics["indices"] for each in one.get("partitions", ()))
     covered = frozenset[int]().union(*(fragments for _, fragments, _ in state.segments))

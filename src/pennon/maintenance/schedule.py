@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pennon.catalog import maintenance_state, removals
@@ -116,7 +116,7 @@ def _plan_compaction(
 
 def _plan_indices(plan: _Plan, statistics: Statistics, branch: Branch, policy: MaintenancePolicy) -> None:
     state = branch.state
-    if statistics.stale_since is not None and statistics.stale_since > state.version:
+    if replace(branch, statistics=statistics).has_stale_entries:
         plan.add(Action.OPTIMIZE_INDICES, "stale index entries")
     outside = statistics.unindexed_rows
     added = outside - min(state.unindexed_rows, outside)

@@ -143,7 +143,15 @@ class MaintenanceOperations:
         count = self._count_versions(table, branch)
         since = 0 if is_requested else known.state.unindexed_since if known is not None else None
         with typed_errors():
-            return measure(dataset, branch, policy, versions=count, unindexed_since=since, all_small=is_requested)
+            return measure(
+                dataset,
+                branch,
+                policy,
+                versions=count,
+                unindexed_since=since,
+                is_stale=known is not None and known.has_stale_entries,
+                all_small=is_requested,
+            )
 
     def _count_versions(self, table: Table, branch: str) -> int:
         if not table.managed:

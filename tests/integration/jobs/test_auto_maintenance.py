@@ -124,7 +124,7 @@ class TestTriggers:
         scene.commit(statistics)
         (job,) = scene.tick()
         assert (job.kind, job.priority, job.target, job.submitted_by) == (kind, -10, "maintenance", "auto_maintenance")
-        assert job.maintenance_spec == {"reasons": [reason]}
+        assert job.maintenance_spec == {"reasons": [reason], "seen_version": 1}
         assert scene.tick(5) == []
         scene.run(job)
         assert scene.tick() == scene.tick(5) == []
@@ -161,6 +161,18 @@ class TestTriggers:
         assert scene.tick() == []
         (job,) = scene.tick(61)
         assert job.maintenance_spec["reasons"] == ["48 rows outside an index for a while"]
+
+    def test_stale_entries_that_appear_during_a_run_are_repaired_by_the_next(self, sqlite_scene: Scene) -> None:
+        scene, repaired = sqlite_scene, replace(CLEAN, indices=1)
+        scene.commit(replace(MESSY, indices=1))
+        (job,) = scene.tick()
+        number = scene.commit(stale := replace(repaired, stale_since=2))
+        assert number == 2
+        scene.run(job, stale)
+        (job,) = scene.tick(5)
+        assert job.maintenance_spec["reasons"] == ["stale index entries"]
+        scene.run(job, stale)  # it is still known, because another index has the old segments
+        assert [scene.tick(seconds) for seconds in (0, 5, 100)] == [[], [], []]
 
     def test_a_run_of_one_step_leaves_the_others_due(self, sqlite_scene: Scene) -> None:
         scene = sqlite_scene

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -188,9 +189,10 @@ def maintain_and_check(harness: MaintenanceHarness, stable: bool, kind: str, see
             writer.write()
         with racing(writer.write, writer.chance):
             harness.run(name, writer.chance.choice([JobKind.MAINTAIN, JobKind.MAINTAIN, JobKind.COMPACT]))
-    result = harness.run(name)
+    for _ in range(2):  # what the first run leaves may reach a tier that is full
+        result = harness.run(name)
+        assert result["groups_lost"] == 0
     assert harness.data_files(name) == harness.named_files(name)
-    assert result["groups_lost"] == 0
     ids = writer.history[first]
     for version in range(first, harness.dataset(name).version + 1):
         ids = writer.history.get(version, ids)
@@ -198,6 +200,25 @@ def maintain_and_check(harness: MaintenanceHarness, stable: bool, kind: str, see
     health = harness.health(name)
     assert health.due == ()
     assert all(index.rows_unindexed == 0 and index.stale_entries == 0 for index in health.indices)
+
+
+def test_null_vectors_do_not_hide_the_stale_entries_of_a_clients_compaction(harness: MaintenanceHarness) -> None:
+    """Null vectors have no entries, so the statistics of the index do not tell that it has too many."""
+    first, missing = wide_rows(0, 1200), wide_rows(2000, 2400)
+    nulls = pa.nulls(400, missing.schema.field("v").type)
+    harness.create("nulls", pa.concat_tables([first, missing.set_column(1, "v", nulls)]))
+    harness.change("nulls", lambda dataset: dataset.create_index("v", "IVF_FLAT", num_partitions=2))
+    nearest = {"column": "v", "q": first["v"][0].values.to_numpy(), "k": 30, "nprobes": 1000}
+    close = harness.dataset("nulls").to_table(nearest=nearest, columns=["id"])["id"].to_pylist()
+    harness.delete("nulls", f"id in ({', '.join(map(str, close))})")
+    by_client = lance.dataset(namespace_client=harness.namespace, table_id=["nulls"])
+    by_client.optimize.compact_files(target_rows_per_fragment=2**30, materialize_deletions_threshold=0.0)
+    assert harness.dataset("nulls").to_table(nearest=nearest).num_rows < 30
+    assert harness.health("nulls").indices[0].stale_entries == 0
+    harness.run("nulls", JobKind.OPTIMIZE_INDICES)
+    repaired = harness.dataset("nulls").to_table(nearest=nearest, columns=["id"])
+    exact = harness.dataset("nulls").to_table(nearest={**nearest, "use_index": False}, columns=["id"])
+    assert repaired["id"].to_pylist() == exact["id"].to_pylist()
 
 
 def test_a_compaction_without_folding_would_answer_wrong(harness: MaintenanceHarness) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import ConcurrentModificationError, LanceNamespaceError
 
+from pennon.catalog import maintenance_state
 from pennon.maintenance import guard, index_upkeep
 from pennon.maintenance.guard import DeletionFiles, Folds
 from pennon.pipeline.cancellation import run_cancellable
@@ -47,13 +48,21 @@ class IndexStep:
         work = self._work
         dataset = work.services.datasets.at(work.table, work.branch, None)
         states = [state for state in index_upkeep.index_states(dataset) if only(state)]
-        tasks = index_upkeep.plan(dataset, states, work.policy, unclean=unclean)
+        tasks = index_upkeep.plan(dataset, states, work.policy, unclean=unclean, is_stale=self._is_stale())
         for task in tasks:
             work.lease.add_event("planned", {"reason": task.reason, "rows": task.rows}, task.name)
         work.lease.add(indices_planned=len(tasks))
         for batch in index_upkeep.batch(tasks, states):
             names = {task.name for task in batch}
             self._run_batch(batch, [state for state in states if state.name in names])
+
+    def _is_stale(self) -> bool:
+        """Return whether a client's compaction has left entries of deleted rows, as was noticed at its commit."""
+        work = self._work
+        branch = work.services.database.read(
+            lambda connection: maintenance_state.find(connection, work.table.id, work.branch)
+        )
+        return branch is not None and branch.has_stale_entries
 
     def _run_batch(self, tasks: Sequence[IndexTask], states: Sequence[IndexState]) -> None:
         work = self._work
