@@ -22,6 +22,8 @@ class TableHealth:
     branch: str
     version: int
     versions: int
+    #: Those of them that the last cleanup kept although they are beyond the limits of the policy.
+    kept_versions: int
     #: The need for maintenance, for the order of tables.
     score: float
     #: None if an earlier release recorded the version.
@@ -46,11 +48,12 @@ def worst(connection: Connection, scope: Sequence[str], weights: Weights, limit:
     low, high = child_key_range(key)
     rows = connection.all(
         "SELECT t.namespace, t.name, v.branch, v.version, n.versions, COALESCE(v.small_fragments, 0) * ? "
-        "+ COALESCE(v.unindexed_rows, 0) * ? + n.versions * ? + CASE WHEN v.deleted_rows > 0 "
-        "THEN v.deleted_rows * ? / (v.row_count + v.deleted_rows) ELSE 0 END AS score, v.fragments, "
-        "v.small_fragments, v.row_count, v.deleted_rows, v.data_bytes, v.indices, v.unindexed_rows, v.stale_since, "
-        "v.has_auto_cleanup, s.due_at, s.due FROM (SELECT table_id, branch, MAX(version) AS version, "
-        "COUNT(*) AS versions FROM versions GROUP BY table_id, branch) n JOIN tables t ON t.id = n.table_id "
+        "+ COALESCE(v.unindexed_rows, 0) * ? + (n.versions - COALESCE(s.kept_versions, 0)) * ? "
+        "+ CASE WHEN v.deleted_rows > 0 THEN v.deleted_rows * ? / (v.row_count + v.deleted_rows) ELSE 0 END AS score, "
+        "v.fragments, v.small_fragments, v.row_count, v.deleted_rows, v.data_bytes, v.indices, v.unindexed_rows, "
+        "v.stale_since, v.has_auto_cleanup, s.due_at, s.due, COALESCE(s.kept_versions, 0) FROM "
+        "(SELECT table_id, branch, MAX(version) AS version, COUNT(*) AS versions FROM versions "
+        "GROUP BY table_id, branch) n JOIN tables t ON t.id = n.table_id "
         "JOIN versions v ON v.table_id = n.table_id AND v.branch = n.branch AND v.version = n.version "
         "LEFT JOIN maintenance_state s ON s.table_id = v.table_id AND s.branch = v.branch "
         "WHERE t.namespace = ? OR (t.namespace > ? AND t.namespace < ?) "
@@ -70,6 +73,7 @@ def worst(connection: Connection, scope: Sequence[str], weights: Weights, limit:
             branch=row[2],
             version=int(row[3]),
             versions=int(row[4]),
+            kept_versions=int(row[17]),
             score=float(row[5]),
             statistics=statistics_of(row[6:15]),
             due_at=row[15],

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Counts up to this multiple of the policy's bound are normal between two runs of maintenance.
 _TOLERANCE = 2
+#: Compaction leaves fewer than the bound in each of three tiers, and as many are written before the next run.
+_FRAGMENT_TOLERANCE = 4
 
 
 def weights_of(settings: Settings) -> Weights:
@@ -29,10 +31,10 @@ def overdue(table: TableHealth, weights: Weights) -> list[str]:
     """Return the counts of a table that maintenance should have reduced, such as ``772 small fragments``."""
     statistics = table.statistics or Statistics()
     counts = [
-        (statistics.small_fragments, weights.small_fragments, "small fragments"),
-        (statistics.unindexed_rows, weights.unindexed_rows, "unindexed rows"),
-        (table.versions, weights.versions, "versions"),
+        (statistics.small_fragments, _FRAGMENT_TOLERANCE * weights.small_fragments, "small fragments"),
+        (statistics.unindexed_rows, _TOLERANCE * weights.unindexed_rows, "unindexed rows"),
+        (table.versions - table.kept_versions, _TOLERANCE * weights.versions, "versions"),
     ]
-    found = [f"{count:,} {what}" for count, bound, what in counts if count > _TOLERANCE * bound]
+    found = [f"{count:,} {what}" for count, bound, what in counts if count > bound]
     share = statistics.deleted_rows / max(1, statistics.rows + statistics.deleted_rows)
     return [*found, f"{share:.0%} deleted rows"] if share > _TOLERANCE * weights.deleted_share else found

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pennon.catalog import open_database, tables, versions
+from pennon.catalog import maintenance_state, open_database, tables, versions
+from pennon.catalog.maintenance_state import MaintenanceState
 from pennon.catalog.schema import migrate
 from pennon.catalog.tables import Table
 from pennon.catalog.versions import Statistics, Version
@@ -71,6 +72,14 @@ def test_the_tables_on_which_maintenance_is_behind_are_named_the_worst_first(pat
     ]
     assert found.fix is not None
     assert "pennon worker" in found.fix
+
+
+def test_versions_that_the_policy_keeps_are_no_backlog(patient: DoctorContext) -> None:
+    record_table(patient, "hourly", 290, fragments=1)
+    assert patient.database is not None
+    patient.database.write(lambda connection: maintenance_state.save(connection, MaintenanceState("hourly", "")))
+    patient.database.write(lambda connection: maintenance_state.record_kept(connection, "hourly", "", 168))
+    assert doctor.check_maintenance(patient).status == "OK"
 
 
 def files_below(folder: Path) -> set[Path]:
