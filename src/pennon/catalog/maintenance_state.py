@@ -74,10 +74,12 @@ _CHANGED: LiteralString = (
     "JOIN versions v ON v.table_id = n.table_id AND v.branch = n.branch AND v.version = n.newest "
     "LEFT JOIN maintenance_state s ON s.table_id = v.table_id AND s.branch = v.branch"
 )
-#: Branches to look at by a time, with their newest version.
+#: Branches to look at by a time, with their newest version. Those with an active job are left out: a backlog of jobs
+#: would fill the list, and no other branch be looked at.
 _DUE: LiteralString = (
     "FROM maintenance_state s JOIN versions v ON v.table_id = s.table_id AND v.branch = s.branch "
-    "WHERE s.due_at IS NOT NULL AND s.due_at <= ? AND v.version = "
+    "WHERE s.due_at IS NOT NULL AND s.due_at <= ? AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id "
+    "AND j.state IN ('pending', 'running', 'committing', 'paused')) AND v.version = "
     "(SELECT MAX(version) FROM versions WHERE table_id = s.table_id AND branch = s.branch) "
     "ORDER BY s.due_at LIMIT ?"
 )

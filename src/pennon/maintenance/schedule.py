@@ -92,7 +92,7 @@ def plan_maintenance(
 def earliest_start(state: MaintenanceState, policy: MaintenancePolicy, now: int, *, is_behind: bool = False) -> int:
     """Return when the next automatic job may start: after a pause and outside of quiet hours."""
     start = now
-    if state.ended_at is not None:
+    if state.ended_at is not None and state.ended_at <= now:  # otherwise the clock was set back
         factor = 0 if is_behind else _PAUSE_FACTOR
         start = max(start, state.ended_at + max(factor * state.duration, _MIN_PAUSE_MILLIS))
         if state.failures:

@@ -326,6 +326,24 @@ class TestPace:
         assert scene.tick() == scene.tick(39) == []
         assert len(scene.tick(2)) == 1
 
+    def test_a_clock_that_was_set_back_does_not_prolong_a_pause(self, sqlite_scene: Scene) -> None:
+        scene = sqlite_scene
+        scene.commit(MESSY)
+        (job,) = scene.tick()
+        scene.run(job)
+        scene.clock.advance(-3600)
+        scene.commit(MESSY)
+        assert len([job for _ in range(3) for job in scene.tick(1)]) == 1
+
+    def test_a_backlog_does_not_hide_the_branches_that_become_due(self, sqlite_scene: Scene) -> None:
+        scene = sqlite_scene
+        scene.commit(replace(CLEAN, indices=1, unindexed_rows=5), "late")
+        for number in range(120):
+            scene.commit(MESSY, f"t{number}")
+        assert len(scene.tick()) == 120
+        (job,) = scene.tick(61)
+        assert job.object == ("late",)
+
     def test_failures_are_retried_less_and_less_often(self, sqlite_scene: Scene) -> None:
         scene = sqlite_scene
         scene.commit(MESSY)
