@@ -186,7 +186,7 @@ def _refuse(*, delete_unverified: bool, retrain: bool = False) -> None:
     if delete_unverified:
         raise ValueError(
             "delete_unverified is not supported: files of writes that are still running cannot be told from left ones. "
-            "Cleanup removes them when they are a day old."
+            "Cleanup removes them when they are a week old."
         )
     if retrain:
         raise ValueError("retrain is not supported: maintenance retrains an index when its statistics say so.")

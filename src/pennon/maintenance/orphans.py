@@ -10,6 +10,7 @@ from pennon.core.clock import now_millis
 from pennon.core.job_model import MAINTENANCE
 from pennon.maintenance.live_files import RemovedFiles, files_of, subtract_live
 from pennon.maintenance.removed_manifests import FOLDER, archive_path, read_archive
+from pennon.maintenance.schedule import UNCOMMITTED_MILLIS
 from pennon.storage.layout import branch_folder, parse_staged_name, versions_folder
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def remove_orphans_daily(
         return RemovedFiles()
     if database.read(lambda connection: _has_uncommitted(connection, table, branch)):
         return RemovedFiles()
-    removed = remove_orphans(database, folder, table, branch, now - _DAY_MILLIS, check)
+    removed = remove_orphans(database, folder, table, branch, now - UNCOMMITTED_MILLIS, check)
     database.write(lambda connection: maintenance_state.record_orphans(connection, table.id, branch, now))
     return removed
 

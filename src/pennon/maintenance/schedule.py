@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 REST_MILLIS = 60_000
 #: Files of removed versions are removed together, up to this time after they may go.
 FILE_BATCH_MILLIS = 60_000
-#: Files that no version needs are looked for this long after a commit: uncommitted files are kept for a day.
-ORPHAN_MILLIS = 26 * 3600 * 1000
+#: Files that no writer commits any more are at least this old. Lance's own cleanup waits as long: a commit whose files
+#: were removed would lose rows, and writers that take days are not unusual.
+UNCOMMITTED_MILLIS = 7 * 24 * 3600 * 1000
+#: They are looked for this long after a commit.
+ORPHAN_MILLIS = UNCOMMITTED_MILLIS + 2 * 3600 * 1000
 #: The pause between two automatic runs on a branch: as many times the duration of the last, and at least a second.
 _PAUSE_FACTOR, _MIN_PAUSE_MILLIS = 4, 1000
 #: A table is behind if it has this many times as many new small fragments as are merged at once. Then only the shortest

@@ -245,7 +245,7 @@ class TestNeeded:
 
 
 class TestOrphans:
-    def test_files_of_writers_that_died_go_after_a_day(self, lake: Lake) -> None:
+    def test_files_of_writers_that_died_go_after_a_week(self, lake: Lake) -> None:
         fill(lake, versions=2)
         folder = lake.folder("t")
         staged = lake.stage("t").file
@@ -260,7 +260,7 @@ class TestOrphans:
         assert clean(lake, "t").files == 0
         assert young <= stored_files(lake)
         for path in folder.rglob("*"):
-            os.utime(path, (time.time() - 100_000,) * 2)
+            os.utime(path, (time.time() - 700_000,) * 2)
         with_hint = lake.ns.services.database
         with_hint.write(lambda connection: connection.run("UPDATE maintenance_state SET orphans_at = 0"))
         assert clean(lake, "t").files >= 4
@@ -271,7 +271,7 @@ class TestOrphans:
         fill(sqlite_lake, versions=2)
         folder = sqlite_lake.folder("t")
         (folder / "data" / "lost.lance").write_text("x")
-        os.utime(folder / "data" / "lost.lance", (time.time() - 100_000,) * 2)
+        os.utime(folder / "data" / "lost.lance", (time.time() - 700_000,) * 2)
         held = begin(sqlite_lake, "t", "", JobKind.BACKFILL)
         services = sqlite_lake.ns.services
         services.queue.release(held.job, {}, paused=True)

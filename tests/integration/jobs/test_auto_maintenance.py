@@ -257,14 +257,15 @@ class TestCleanup:
         scene = sqlite_scene
         scene.commit(times=2)
         assert scene.tick() == []
-        (job,) = scene.tick(27 * 3600)
+        scene.set(max_version_seconds=str(30 * 24 * 3600))
+        (job,) = scene.tick(7 * 24 * 3600 + 3 * 3600)
         assert job.maintenance_spec["reasons"] == ["files that no version needs are looked for"]
         scene.fixture.queue.finish(scene.fixture.claim(), JobState.DONE, counters={})
         scene.database.write(
             lambda connection: connection.run("UPDATE maintenance_state SET orphans_at = ?", scene.clock.millis)
         )
         assert scene.tick(60) == []
-        (job,) = scene.tick(7 * 24 * 3600)
+        (job,) = scene.tick(30 * 24 * 3600)
         assert job.maintenance_spec["reasons"] == ["1 versions that the policy does not keep"]
 
 
