@@ -213,7 +213,9 @@ class AutoMaintenance:
         )
         if job.kind == JobKind.OPTIMIZE_INDICES:
             return state
-        return replace(state, small_fragments=statistics.small_fragments, deleted_rows=statistics.deleted_rows)
+        # A run merges a bounded number of fragments into one, so those that it made may be merged further.
+        small = max(statistics.small_fragments - result["fragments_added"], 0)
+        return replace(state, small_fragments=small, deleted_rows=statistics.deleted_rows)
 
     def _look_again(self, state: MaintenanceState, at: int | None, why: str) -> None:
         if (state.due_at, state.due) != (at, why) and (at is not None or state.due_at is not None):

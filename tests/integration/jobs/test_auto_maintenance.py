@@ -201,6 +201,19 @@ class TestTriggers:
         scene.run(job, replace(CLEAN, fragments=2, small_fragments=2))
         assert [scene.tick(seconds) for seconds in (1, 60, 600)] == [[], [], []]
 
+    def test_the_fragments_that_a_run_made_are_merged_further(self, sqlite_scene: Scene) -> None:
+        scene = sqlite_scene
+        scene.commit(replace(CLEAN, fragments=5000, small_fragments=5000))
+        (job,) = scene.tick()
+        scene.run(job, replace(CLEAN, fragments=20, small_fragments=20), fragments_added=20)
+        (job,) = scene.tick(1)
+        scene.run(job, replace(CLEAN, fragments=3, small_fragments=3), fragments_added=1)
+        assert scene.tick(1) == []
+        (job,) = scene.tick(60)
+        assert job.maintenance_spec["policy"] == {"max_small_fragments": 2}
+        scene.run(job, replace(CLEAN, fragments=3, small_fragments=3))
+        assert [scene.tick(seconds) for seconds in (1, 60, 600)] == [[], [], []]
+
     def test_an_earlier_releases_tables_are_looked_at_once(self, sqlite_scene: Scene) -> None:
         scene = sqlite_scene
         scene.commit(MESSY)
