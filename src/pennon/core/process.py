@@ -36,6 +36,14 @@ _HELD_MEMORY = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$", re.MULT
 _UNLIMITED_CGROUP_BYTES = 2**60
 
 
+def omit_centroids() -> None:
+    """Have Lance leave the centroids out of an index's statistics; must be called before there are threads.
+
+    As JSON, those of 1,024 partitions of 768 dimensions take 1.8 s and 50 MB; without them, statistics take 11 ms.
+    """
+    os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+
 def exit_with_parent(parent: int) -> None:
     """End this process when the process that started it dies, even by SIGKILL."""
     if sys.platform == "linux":

@@ -96,7 +96,8 @@ def measure(
     indices = tuple(_index_health(dataset, state) for state in states)
     unclean, held = fragments_to_fold(dataset, states, sizes, policy, all_small=all_small)
     groups = group_fragments([each for each in sizes if each.id not in held], policy, all_small=all_small)
-    tasks = plan(dataset, states, policy, unclean=unclean, is_stale=is_stale)
+    # API processes measure, too: what they do must not grow with the number of new rows.
+    tasks = plan(dataset, states, policy, unclean=unclean, is_stale=is_stale, reads_vectors=False)
     return TableHealth(
         branch=branch,
         version=dataset.version,

@@ -15,7 +15,7 @@ import uvicorn
 
 from pennon.catalog import keys, open_database
 from pennon.catalog.schema import migrate
-from pennon.core.process import API_OOM_SCORE, prefer_oom_kill, watch_memory
+from pennon.core.process import API_OOM_SCORE, omit_centroids, prefer_oom_kill, watch_memory
 from pennon.core.settings import Settings, SettingsError
 from pennon.namespace import PennonNamespace
 from pennon.server.application import Application
@@ -101,6 +101,7 @@ def serve(settings: Settings) -> None:
 
 def serve_requests(settings: Settings, bound: socket.socket, announce: Callable[[], None]) -> None:
     """Serve requests in this process until SIGTERM or SIGINT."""
+    omit_centroids()
     _limit_memory(settings.memory_limit_bytes)
     namespace = PennonNamespace(settings)
     _tune_garbage_collector()

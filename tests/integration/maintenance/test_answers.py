@@ -14,6 +14,7 @@ import pytest
 from lance.indices import IndexConfig
 
 from pennon.core.job_model import JobKind
+from pennon.core.process import omit_centroids
 from pennon.maintenance import compaction, index_upkeep
 from tests.integration.maintenance.maintenance_harness import DIMENSIONS, MaintenanceHarness, rows
 
@@ -202,6 +203,22 @@ def maintain_and_check(harness: MaintenanceHarness, stable: bool, kind: str, see
     assert all(index.rows_unindexed == 0 and index.stale_entries == 0 for index in health.indices)
 
 
+@pytest.mark.parametrize(("seed", "is_retrained"), [(1, False), (8, True)])
+def test_an_index_is_trained_again_when_new_vectors_are_elsewhere(
+    harness: MaintenanceHarness, seed: int, is_retrained: bool
+) -> None:
+    name, (first, new) = f"drift{seed}", (rows(0, 4000), rows(4000, 6000))
+    if is_retrained:
+        shifted = pa.array(new["v"].combine_chunks().flatten().to_numpy() + np.float32(seed))
+        new = new.set_column(1, "v", pa.FixedSizeListArray.from_arrays(shifted, DIMENSIONS))
+    harness.create(name, first)
+    harness.change(name, lambda dataset: dataset.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4))
+    harness.append(name, new)
+    assert harness.run(name, JobKind.OPTIMIZE_INDICES)["indices_retrained"] == int(is_retrained)
+    harness.append(name, rows(6000, 6700))
+    assert harness.run(name, JobKind.OPTIMIZE_INDICES)["indices_retrained"] == 0
+
+
 def test_null_vectors_do_not_hide_the_stale_entries_of_a_clients_compaction(harness: MaintenanceHarness) -> None:
     """Null vectors have no entries, so the statistics of the index do not tell that it has too many."""
     first, missing = wide_rows(0, 1200), wide_rows(2000, 2400)
@@ -240,3 +257,17 @@ def test_a_compaction_without_folding_would_answer_wrong(harness: MaintenanceHar
     repaired = harness.dataset("unguarded").to_table(nearest=nearest, columns=["id"])
     exact = harness.dataset("unguarded").to_table(nearest={**nearest, "use_index": False}, columns=["id"])
     assert repaired["id"].to_pylist() == exact["id"].to_pylist()
+
+
+def test_the_statistics_of_an_index_have_no_centroids(
+    harness: MaintenanceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked for in each process at each run, and centroids make them large."""
+    monkeypatch.setenv("LANCE_INCLUDE_VECTOR_CENTROIDS", "")
+    monkeypatch.delenv("LANCE_INCLUDE_VECTOR_CENTROIDS")
+    omit_centroids()
+    harness.create("centroids", rows(0, 300))
+    harness.change("centroids", lambda dataset: dataset.create_index("v", "IVF_FLAT", num_partitions=2))
+    (found,) = harness.dataset("centroids").stats.index_stats("v_idx")["indices"]
+    assert "centroids" not in found
+    assert len(found["partitions"]) == 2

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 
 from pennon.core.logs import configure_logging
-from pennon.core.process import READY, exit_with_parent
+from pennon.core.process import READY, exit_with_parent, omit_centroids
 from pennon.core.settings import Settings
 
 
@@ -26,6 +26,7 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
     from pennon.pipeline.worker.worker_services import WorkerServices
     from pennon.services import build_services
 
+    omit_centroids()
     services = WorkerServices(**vars(build_services(settings)), sessions=Sessions(settings))
     triggers = Triggers(
         AutoBackfill(services),
