@@ -60,11 +60,13 @@ def subtract_live(
 ) -> None:
     """Remove from the candidates all paths that a manifest on storage needs; raises if one cannot be read.
 
-    Every manifest is read: a version may need files that the one before it does not, such as a restored one. A staged
-    one that is invalid is ignored: it will not be committed.
+    Every manifest is read: a version may need files that the one before it does not, such as a restored one. Of staged
+    ones only those that can still be committed: a writer that died leaves its manifest, which names nearly all files,
+    and an invalid one will not be committed.
     """
-    ignored = set(skip)
-    paths = [file.path for file in list_manifests(folder, branch) if file.path not in ignored]
+    found = list_manifests(folder, branch)
+    ignored = {*skip, *_lost(found, branch)}
+    paths = [file.path for file in found if file.path not in ignored]
     for path, content in zip(paths, _read_all(folder, paths), strict=True):
         check()
         try:
@@ -74,6 +76,17 @@ def subtract_live(
                 raise
         if not candidates:
             return
+
+
+def _lost(manifests: Iterable[StoredFile], branch: str) -> Iterator[str]:
+    """Return the staged manifests that cannot be committed, because a version of their number was published."""
+    place = f"{versions_folder(branch)}/"
+    names = [file.path.removeprefix(place) for file in manifests]
+    newest = max((name.version for name in map(parse_manifest_name, names) if name is not None), default=0)
+    for name in names:
+        staged = parse_staged_name(name)
+        if staged is not None and staged.version <= newest:
+            yield place + name
 
 
 def remove_paths(folder: FileIO, branch: str, paths: set[str], check: Callable[[], None]) -> RemovedFiles:

@@ -244,6 +244,19 @@ class TestNeeded:
         assert stored_files(lake) == needed_files(lake)
 
 
+def test_a_manifest_that_a_lost_writer_staged_keeps_no_files(lake: Lake) -> None:
+    fill(lake)
+    folder = lake.folder("t") / "_versions"
+    lost = folder / f"{manifest_name(2, 'V2')}-{uuid.uuid4()}"
+    lost.write_bytes((folder / manifest_name(2, "V2")).read_bytes())
+    next_one = folder / f"{manifest_name(7, 'V2')}-{uuid.uuid4()}"  # it may still be committed
+    next_one.write_bytes((folder / manifest_name(4, "V2")).read_bytes())
+    needed = parse_manifest(next_one.read_bytes()).data_files.keys()
+    clean(lake, "t", max_versions=1)
+    kept = {path.name for path in (lake.folder("t") / "data").iterdir()}
+    assert kept == {path.removeprefix("data/") for path in needed_files(lake) if path.startswith("data/")} | needed
+
+
 class TestOrphans:
     def test_files_of_writers_that_died_go_after_a_week(self, lake: Lake) -> None:
         fill(lake, versions=2)
