@@ -242,10 +242,6 @@ class Queue:
         )
         return any(each.object[:-1] != job.object[:-1] for each in waiting)
 
-    def is_index_built(self, connection: Connection, job: Job) -> bool:
-        """Return whether an index of a maintenance job's branch is being built: a commit of the job would ruin it."""
-        return claim_rules.has_index_build(connection, job.id, self._now())
-
     def may_compact(self, job: Job) -> bool:
         """Return whether a maintenance job may rewrite fragments: a paused job has checkpoints that refer to them."""
         return self._database.read(lambda connection: not claim_rules.has_paused(connection, job.table_id, job.branch))
@@ -327,12 +323,10 @@ class Queue:
             job for job in choose(connection, now, _CANDIDATES + len(blocked)) if job.id not in blocked
         ]:
             for candidate in candidates:
-                if candidate.state in LEASED and self._resolve_expired(connection, candidate, now):
+                is_wanted = maintenance or candidate.kind not in MAINTENANCE
+                if candidate.state in LEASED and self._resolve_expired(connection, candidate, now, is_wanted):
                     continue
-                if candidate.state in LEASED and candidate.kind in MAINTENANCE and not maintenance:
-                    lost = replace(candidate, takeovers=candidate.takeovers + 1)
-                    self._release(connection, lost, JobState.PENDING)  # for a worker that runs maintenance
-                elif tables.find_by_id(connection, candidate.table_id) is None:
+                if tables.find_by_id(connection, candidate.table_id) is None:
                     self._fail_orphan(connection, candidate)
                 elif jobs.is_blocked(connection, candidate):
                     blocked.add(candidate.id)
@@ -352,7 +346,7 @@ class Queue:
         job_events.append(connection, job.id, "taken_over" if is_takeover else "claimed", now, data=data)
         return True
 
-    def _resolve_expired(self, connection: Connection, job: Job, now: int) -> bool:
+    def _resolve_expired(self, connection: Connection, job: Job, now: int, is_wanted: bool) -> bool:
         """Handle a job whose lease has expired; false if it should be taken over."""
         current = jobs.lock(connection, job.id)
         if current is None or not _is_same_lease(current, job) or (current.lease_until or 0) >= now:
@@ -360,7 +354,9 @@ class Queue:
         if self._apply_stop_request(connection, current):
             return True
         if current.takeovers < self._attempts:
-            return False
+            if not is_wanted:  # it waits for a worker that runs maintenance, and no longer keeps users' jobs waiting
+                self._release(connection, replace(current, takeovers=current.takeovers + 1), JobState.PENDING)
+            return not is_wanted
         message = (
             f"{current.takeovers + 1} workers in a row were lost while they ran the job; "
             "see their logs, and the memory of their hosts."

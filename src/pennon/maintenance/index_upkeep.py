@@ -29,9 +29,9 @@ _DEFAULT_PARTITION_ROWS = 8192
 _GROWTH = 4
 #: The share of a trained range of values by which new values may exceed it: recall falls to 0.66 when they double.
 _RANGE_SLACK = 0.05
-#: New vectors fit no more if they are this many times as far from the centroids. With 20,000 that were shifted beside
-#: 20,000 others (5 times as far), IVF_PQ finds 15 % of the nearest, trained again 34 %; IVF_RQ 56 % and 80 %. A share of
-#: new rows is required, so that an index is trained a logarithmic number of times, even if that does not help.
+#: New vectors do not fit if they are this many times as far from the centroids. With 20,000 shifted ones beside 20,000
+#: others (12 times as far), IVF_PQ finds 15 % of the nearest, trained again 34 %; IVF_RQ 56 % and 80 %. A share of new
+#: rows is required, so that an index is trained a logarithmic number of times, even if that does not help.
 _MAX_DRIFT, _MIN_DRIFT_ROWS, _MIN_DRIFT_SHARE = 2.0, 1000, 0.1
 #: Folding a vector index for deleted rows is worth it if they are at least this share of its rows, or it is small. A
 #: small one is kept in one segment: a search of 15,000 vectors takes 1.0 ms with one and 3.8 ms with four, and merging

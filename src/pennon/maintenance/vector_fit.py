@@ -67,9 +67,7 @@ def _sample(
 def _mean_distance(centroids: NDArray[np.float32], sample: Iterable[NDArray[np.float32]]) -> float:
     """Return the mean squared distance of vectors from the nearest centroid; NaN without vectors."""
     norms = np.square(centroids).sum(axis=1)
-    nearest = [
-        np.square(vectors).sum(axis=1) + (norms - 2 * vectors @ centroids.T).min(axis=1) for vectors in sample
-    ]
+    nearest = [np.square(vectors).sum(axis=1) + (norms - 2 * vectors @ centroids.T).min(axis=1) for vectors in sample]
     return float(np.nanmean(np.concatenate(nearest))) if nearest else float("nan")
 
 

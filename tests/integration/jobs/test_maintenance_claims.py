@@ -103,7 +103,6 @@ class TestUsersFirst:
         queue_fixture.database.write(lambda connection: index_builds.end(connection, build, "no memory"))
         assert not queue_fixture.queue.should_yield(running)
 
-
     def test_they_do_not_wait_for_maintenance_of_a_lost_worker(self, queue_fixture: QueueFixture) -> None:
         upkeep = maintain(queue_fixture)
         lost = queue_fixture.claim()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import ConcurrentModificationError
 
-from pennon.catalog import transactions
+from pennon.catalog import claim_rules, transactions
+from pennon.core.clock import now_millis
 from pennon.jobs.errors import LeaseLostError, StopRequestedError
 
 if TYPE_CHECKING:
@@ -48,15 +49,16 @@ class TableWork:
 
     def record(self, connection: Connection, operation: str) -> str:
         """Record the transaction of a commit, unless the job may not commit any more."""
-        job, queue = self.lease.job, self.services.queue
+        job = self.lease.job
         try:
-            queue.begin_commit(connection, job)
-            # Lance refuses an index that was built while its fragments were rewritten. A build records itself before it
-            # opens the table, so it is seen here, or it sees this commit.
-            if queue.is_index_built(connection, job):
-                raise YieldedError
-        except (LeaseLostError, StopRequestedError, YieldedError) as refusal:
+            self.services.queue.begin_commit(connection, job)
+        except (LeaseLostError, StopRequestedError) as refusal:
             self.refusal = refusal
             raise ConcurrentModificationError("The maintenance job may not commit any more.") from refusal
+        # Lance refuses an index that was built while its fragments were rewritten. A build records itself before it
+        # opens the table, so it is seen here, or it sees this commit.
+        if claim_rules.has_index_build(connection, job.id, now_millis()):
+            self.refusal = YieldedError()
+            raise ConcurrentModificationError("An index of the branch is being built.")
         properties = {"operation": operation, "principal": job.submitted_by, "job_id": job.id}
         return transactions.insert(connection, operation, self.table.identifier, properties)
