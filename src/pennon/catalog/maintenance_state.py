@@ -6,8 +6,11 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, LiteralString
 
 from pennon.catalog.versions import Statistics, statistics_of
+from pennon.core.identifiers import child_key_range, key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pennon.catalog.database.protocol import Connection, Row
 
 
@@ -56,7 +59,7 @@ class Branch:
 
     @property
     def has_stale_entries(self) -> bool:
-        """Whether a client's compaction has left entries of deleted rows in an index, and no maintenance has seen it."""
+        """Whether a client's compaction left entries of deleted rows in an index that no maintenance has seen."""
         stale_since = self.statistics.stale_since if self.statistics is not None else None
         return stale_since is not None and stale_since > self.state.version
 
@@ -129,6 +132,18 @@ def save(connection: Connection, state: MaintenanceState) -> None:
 def wake(connection: Connection, table_id: str, now: int) -> None:
     """Have a table looked at again although nothing was committed: its policy has changed."""
     connection.run("UPDATE maintenance_state SET due_at = ? WHERE table_id = ?", now, table_id)
+
+
+def wake_below(connection: Connection, namespace: Sequence[str], now: int) -> None:
+    """Have the tables in and below a namespace looked at again: the policy that they inherit has changed."""
+    key = key_of(namespace)
+    connection.run(
+        "UPDATE maintenance_state SET due_at = ? WHERE table_id IN "
+        "(SELECT id FROM tables WHERE namespace = ? OR (namespace > ? AND namespace < ?))",
+        now,
+        key,
+        *child_key_range(key),
+    )
 
 
 def followed_until(connection: Connection) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
-from pennon.catalog import namespaces, tables
+from pennon.catalog import maintenance_state, namespaces, tables
 from pennon.core.caller import current_caller
+from pennon.core.clock import now_millis
 from pennon.core.identifiers import Identifier, format_identifier
 from pennon.maintenance.policy import PREFIX, MaintenancePolicy, check_values, own_values, resolve_policy, to_properties
 from pennon.namespace.models.maintenance import (
@@ -69,6 +70,7 @@ class MaintenancePolicyOperations:
                 raise missing_table(connection, table.identifier)
             altered = replace(current, properties=_merge(current.properties, changes))
             tables.set_properties(connection, table.id, altered.properties)
+            maintenance_state.wake(connection, table.id, now_millis())
             transaction_id = record_transaction(connection, "AlterMaintenancePolicy", altered.identifier)
             return _table_levels(connection, altered), transaction_id
 
@@ -100,6 +102,7 @@ class MaintenancePolicyOperations:
                 raise missing_namespace(namespace, connection)
             own = namespaces.find_properties(connection, namespace) or {}
             namespaces.set_properties(connection, namespace, _merge(own, changes))
+            maintenance_state.wake_below(connection, namespace, now_millis())
             transaction_id = record_transaction(connection, "AlterNamespaceMaintenancePolicy", namespace)
             return _namespace_levels(connection, namespace), transaction_id
 
