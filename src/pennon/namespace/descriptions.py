@@ -12,7 +12,7 @@ from lance_namespace_urllib3_client.models import JsonArrowSchema, TableBasicSta
 
 from pennon.catalog.tables import DISCOVERED
 from pennon.catalog.versions import MAIN
-from pennon.namespace.maintenance import counted_health
+from pennon.namespace.maintenance import described_health
 from pennon.namespace.models.maintenance import DescribedTable
 from pennon.namespace.requests import request_as, table_id
 from pennon.namespace.resolver import TableResolver
@@ -103,7 +103,7 @@ class DescriptionOperations:
         response.var_schema = JsonArrowSchema.model_validate(details.schema)
         response.metadata = details.metadata
         response.stats = TableBasicStats(num_fragments=details.num_fragments, num_deleted_rows=details.num_deleted_rows)
-        response.health = counted_health(version.statistics)
+        response.health = self.services.database.read(lambda connection: described_health(connection, version))
 
 
 def _always() -> bool:

@@ -22,6 +22,7 @@ from pennon.maintenance.schedule import Schedule, earliest_start, plan_maintenan
 from pennon.namespace.maintenance_policies import MaintenancePolicyOperations
 from pennon.namespace.models.maintenance import (
     CleanupPlan,
+    DescribedHealth,
     DescribeTableHealthRequest,
     DescribeTableHealthResponse,
     DescribeVersionRetentionRequest,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
     from pennon.catalog.table_health import TableHealth
     from pennon.catalog.tables import Table
-    from pennon.catalog.versions import Statistics
+    from pennon.catalog.versions import Statistics, Version
     from pennon.maintenance.health import TableHealth as Measured
 
 _KINDS = (JobKind.MAINTAIN, JobKind.COMPACT, JobKind.OPTIMIZE_INDICES, JobKind.CLEANUP)
@@ -248,6 +249,23 @@ def counted_health(statistics: Statistics | None) -> HealthSummary | None:
         unindexed_rows=statistics.unindexed_rows,
         bytes=statistics.data_bytes,
         indices=statistics.indices,
+    )
+
+
+def described_health(connection: Connection, version: Version) -> DescribedHealth | None:
+    """Return the health of a version with the state of its branch's maintenance, if its statistics are known."""
+    counted, statistics = counted_health(version.statistics), version.statistics
+    known = maintenance_state.find(connection, version.table_id, version.branch)
+    if counted is None or statistics is None or known is None:
+        return None
+    share = statistics.deleted_rows / max(statistics.rows + statistics.deleted_rows, 1)
+    return DescribedHealth(
+        **counted.model_dump(),
+        bytes_deleted=round(share * statistics.data_bytes),
+        versions=versions.count(connection, version.table_id, version.branch),
+        last_maintenance_millis=known.state.ended_at,
+        next_maintenance_millis=known.state.due_at,
+        due=known.state.due or None,
     )
 
 

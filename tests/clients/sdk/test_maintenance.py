@@ -120,6 +120,29 @@ def test_policies_of_namespaces(db: Connection) -> None:
     assert db.maintenance_policy([name])["max_versions"] == 7
 
 
+@pytest.mark.parametrize("level", ["table", "namespace"])
+def test_a_new_policy_takes_effect_without_a_commit(db: Connection, level: str) -> None:
+    name = new_name()
+    db.create_namespace([name])
+    table = db.create_table("t", rows(1), namespace_path=[name])
+
+    def alter(**values: Any) -> None:
+        if level == "table":
+            table.alter_maintenance_policy(**values)
+        else:
+            db.alter_maintenance_policy([name], **values)
+
+    alter(enabled=False)
+    table.add(rows(1))
+    table.add(rows(1))
+    described = f"/v1/table/{name}$t/describe"
+    wait_until(
+        lambda: "disabled" in str(db._transport.read(described, {"load_detailed_metadata": True})["health"].get("due"))
+    )
+    alter(enabled=True, max_small_fragments=2)
+    wait_until(lambda: table.health().fragments == 1, seconds=30)
+
+
 class TestPromisesOfLanceDB:
     @pytest.fixture
     def remote(self, server: PennonProcess) -> Any:
@@ -148,9 +171,15 @@ class TestPromisesOfLanceDB:
             (job,) = rest.post("/v1/jobs/list", {**wanted, "limit": 1})["jobs"]
             assert job["submitted_by"] == "auto_maintenance"
             assert rest.post("/v1/jobs/list", {"table": table.name})["jobs"] == []
-            described = rest.post(f"/v1/table/{table.name}/describe", {"load_detailed_metadata": True})
-            assert described["health"]["rows"] == 30
-            assert described["health"]["small_fragments"] <= 3
+
+            def described() -> dict[str, Any]:
+                health = rest.post(f"/v1/table/{table.name}/describe", {"load_detailed_metadata": True})["health"]
+                return dict(health)
+
+            assert described()["rows"] == 30
+            assert described()["small_fragments"] <= 3
+            assert described()["versions"] > 10
+            wait_until(lambda: described().get("last_maintenance_millis", 0) > 0)
 
 
 def test_commands(

@@ -98,6 +98,20 @@ class HealthSummary(BaseModel):
     indices: int
 
 
+class DescribedHealth(HealthSummary):
+    """What the catalog knows of a table's newest version, and of its maintenance."""
+
+    #: The part of the bytes that belongs to deleted rows, estimated by their share.
+    bytes_deleted: int
+    #: The number of versions of the branch.
+    versions: int
+    #: When the last automatic maintenance ended.
+    last_maintenance_millis: int | None = None
+    #: When the next one may start although nothing is committed, and what it will do and why; null if nothing is known.
+    next_maintenance_millis: int | None = None
+    due: str | None = None
+
+
 class TableSummary(BaseModel):
     """A table in the order of the need for maintenance."""
 
@@ -127,7 +141,7 @@ class ListTableHealthResponse(BaseModel):
 class DescribedTable(DescribeTableResponse):
     """The description of a table, with its health."""
 
-    health: HealthSummary | None = Field(
+    health: DescribedHealth | None = Field(
         default=None, description="With details: the health of the version, as far as the catalog knows it."
     )
 
