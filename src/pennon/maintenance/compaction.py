@@ -166,7 +166,8 @@ def _from_json(kind: Any, text: str) -> Any:
 
 def _options(group: Sequence[FragmentSize], policy: MaintenancePolicy, row_bytes: int) -> dict[str, object]:
     rows, data_bytes = sum(each.rows for each in group), sum(each.bytes for each in group)
-    size = max(data_bytes // max(rows, 1), row_bytes, 1)
+    # The largest rows of a group decide: they may be in one fragment, beside others of small rows.
+    size = max(*(each.bytes // max(each.rows, 1) for each in group), row_bytes, 1)
     options: dict[str, object] = {
         "target_rows_per_fragment": max(policy.target_fragment_rows, rows // _MAX_OUTPUT_FILES + 1),
         "max_bytes_per_file": max(int(policy.target_fragment_bytes * _FILE_SLACK), data_bytes // _MAX_OUTPUT_FILES + 1),
