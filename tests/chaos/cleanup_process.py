@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pennon.storage.local import LocalFileIO
 from tests.integration.catalog.cleanups import begin, policy, table_of
 from tests.integration.catalog.lakes import Lake
+
+if TYPE_CHECKING:
+    from pennon.catalog import Database
 
 #: The writes of a cleanup to storage.
 STORAGE_WRITES = ("replace", "remove", "put_if_absent")
@@ -44,6 +47,15 @@ class Steps:
         setattr(owner, name, step)
 
 
+def count_writes(database: Database, last: int) -> Steps:
+    """Count the writes to storage and to the catalog from now on, and end the process at one."""
+    steps = Steps(last)
+    for name in STORAGE_WRITES:
+        steps.wrap(LocalFileIO, name)
+    steps.wrap(database, "write")
+    return steps
+
+
 def main() -> None:
     """Run the cleanup of table ``t``."""
     from pennon.maintenance import retention
@@ -51,10 +63,7 @@ def main() -> None:
     folder, database, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     lake = Lake(folder, database=database)
     held, table, rules = begin(lake, "t"), table_of(lake, "t"), policy(max_versions=2)
-    steps = Steps(last)
-    for name in STORAGE_WRITES:
-        steps.wrap(LocalFileIO, name)
-    steps.wrap(lake.ns.services.database, "write")
+    steps = count_writes(lake.ns.services.database, last)
     retention.clean(lake.ns.services, held, table, "", rules)
     print(steps.count, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)  # nothing of it is closed in order

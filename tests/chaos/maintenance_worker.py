@@ -1,4 +1,7 @@
-"""``python -m tests.chaos.maintenance_worker DIRECTORY STEP TIMES``: a worker that dies at a step of maintenance."""
+"""``python -m tests.chaos.maintenance_worker DIRECTORY STEP TIMES``: a worker that dies at a step of maintenance.
+
+The step ``write`` is each write to storage or to the catalog, before it and after it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from pennon.namespace.namespace import PennonNamespace
+from tests.chaos.cleanup_process import count_writes
 from tests.chaos.faulty_server import Fault
 from tests.integration.maintenance.maintenance_harness import MaintenanceHarness
 
@@ -18,9 +22,12 @@ def main() -> None:
     harness = MaintenanceHarness(PennonNamespace(directory=directory, job_lease_seconds=1))
     with tempfile.TemporaryDirectory() as folder:
         armed = Path(folder) / "armed"
-        Fault(step, armed).install()
         job = harness.services.queue.claim("mortal", 1)
         assert job is not None
+        if step == "write":
+            count_writes(harness.services.database, int(times))
+        else:
+            Fault(step, armed).install()
         armed.write_text(f"{times} {step}", encoding="utf-8")
         harness.worker.run_job(job)
     os._exit(0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -22,8 +23,11 @@ from tests.integration.maintenance.test_answers import check_answers, create_ind
 
 if TYPE_CHECKING:
     from pennon.catalog.jobs import Job
+    from pennon.core.job_model import MaintenanceResult
 
 NAME = "table"
+#: The rows that the table has throughout.
+IDS = {number for number in range(340) if number % 3} | set(range(100, 130))
 COMPACTION = "pennon.maintenance.compaction"
 STEP = "pennon.pipeline.maintenance.compaction_step:CompactionStep"
 INDEX_STEP = "pennon.pipeline.maintenance.index_step:IndexStep"
@@ -50,10 +54,20 @@ FURTHER_STEPS = {
 }
 
 
+#: How many writes apart the deaths are at which no step has a name.
+STRIDE = 12
+#: Versions and their files go at once.
+AT_ONCE: dict[str, Any] = {"min_version_seconds": 0, "max_versions": 3, "snapshot_seconds": 0, "min_file_seconds": 0}
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table that needs all steps, and its job."""
-    directory = tmp_path_factory.mktemp("prepared")
+    return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+def prepare(directory: Path, **policy: Any) -> Path:
+    """Make a table that needs all steps, and submit its job."""
     with closing(PennonNamespace(directory=str(directory))) as namespace:
         harness = MaintenanceHarness(namespace)
         create_indexed(harness, NAME, stable=True, kind="IVF_FLAT")
@@ -61,7 +75,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             harness.append(NAME, wide_rows(start, start + 1))
         harness.delete(NAME, "id % 3 = 0")
         harness.upsert(NAME, wide_rows(100, 130, seed=1))
-        harness.submit(NAME, JobKind.MAINTAIN)
+        harness.submit(NAME, JobKind.MAINTAIN, **policy)
     return directory
 
 
@@ -91,19 +105,41 @@ def test_the_next_worker_finishes_the_job_at_further_steps(
     kill_and_take_over(prepared, tmp_path / "lake", step, times)
 
 
-def kill_and_take_over(prepared: Path, directory: Path, step: str, times: int) -> None:
+@pytest.mark.long
+def test_the_next_worker_finishes_the_job_wherever_it_was_left(tmp_path: Path) -> None:
+    prepared, death = prepare(tmp_path / "prepared", **AT_ONCE), 1
+    while die(prepared, tmp_path / str(death), "write", death) == -signal.SIGKILL:
+        with closing(PennonNamespace(directory=str(tmp_path / str(death)))) as namespace:
+            harness = MaintenanceHarness(namespace)
+            check_answers(harness.dataset(NAME), IDS)
+            ended = take_over(harness)
+            assert ended.state == "done", f"death {death}: {ended.failure}"
+            assert ended.result is not None
+            assert cast("MaintenanceResult", ended.result)["failures"] == {}, f"death {death}"
+            harness.run(NAME, JobKind.CLEANUP, **{**AT_ONCE, "max_versions": 1})
+            check_answers(harness.dataset(NAME), IDS)
+            named = {file.path for each in harness.dataset(NAME).get_fragments() for file in each.metadata.files}
+            assert harness.data_files(NAME) == named, f"death {death}"
+        death += STRIDE
+    assert death > 10 * STRIDE
+
+
+def die(prepared: Path, directory: Path, step: str, times: int) -> int:
+    """Run the job in a process that dies at a step, and return its exit code."""
     shutil.copytree(prepared, directory, symlinks=True)
     command = [sys.executable, "-m", "tests.chaos.maintenance_worker", str(directory), step, str(times)]
-    dead = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120)
-    assert dead.returncode == KILLED
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120).returncode
+
+
+def kill_and_take_over(prepared: Path, directory: Path, step: str, times: int) -> None:
+    assert die(prepared, directory, step, times) == KILLED
     with closing(PennonNamespace(directory=str(directory))) as namespace:
         harness = MaintenanceHarness(namespace)
-        ids = {number for number in range(340) if number % 3} | set(range(100, 130))
-        check_answers(harness.dataset(NAME), ids)
+        check_answers(harness.dataset(NAME), IDS)
         ended = take_over(harness)
         assert ended.state == "done", ended.failure
         assert ended.result is not None
-        check_answers(harness.dataset(NAME), ids)
+        check_answers(harness.dataset(NAME), IDS)
         assert harness.health(NAME).due == ()
         # What was written and not committed is gone, and nothing else is.
         assert harness.data_files(NAME) == harness.named_files(NAME)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lancedb
@@ -135,10 +136,9 @@ def test_a_new_policy_takes_effect_without_a_commit(db: Connection, level: str) 
     alter(enabled=False)
     table.add(rows(1))
     table.add(rows(1))
-    described = f"/v1/table/{name}$t/describe"
-    wait_until(
-        lambda: "disabled" in str(db._transport.read(described, {"load_detailed_metadata": True})["health"].get("due"))
-    )
+    with RestClient(db._transport.url) as rest:
+        described = partial(rest.post, f"/v1/table/{name}$t/describe", {"load_detailed_metadata": True})
+        wait_until(lambda: "disabled" in described()["health"].get("due", ""))
     alter(enabled=True, max_small_fragments=2)
     wait_until(lambda: table.health().fragments == 1, seconds=30)
 
