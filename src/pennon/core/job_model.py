@@ -27,6 +27,8 @@ MAINTENANCE = frozenset({JobKind.COMPACT, JobKind.OPTIMIZE_INDICES, JobKind.CLEA
 AUTOMATIC_MAINTENANCE = "auto_maintenance"
 #: The target of maintenance jobs: only one runs on a branch at a time.
 MAINTENANCE_TARGET = "maintenance"
+#: The priority of maintenance jobs; that of users' jobs is 0 by default.
+MAINTENANCE_PRIORITY = -10
 
 
 class JobState(StrEnum):

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, cast
 
 from lance_namespace.errors import LanceNamespaceError
 
-from pennon.catalog import claim_rules, jobs, maintenance_state, namespaces, tables, versions
+from pennon.catalog import claim_rules, jobs, maintenance_state, tables, versions
 from pennon.commits.manifest import InvalidManifestError, parse_manifest
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier
-from pennon.core.job_model import ACTIVE, MAINTENANCE, JobKind, JobState, MaintenanceSpec
-from pennon.maintenance.policy import resolve_policy
+from pennon.core.job_model import (
+    ACTIVE,
+    AUTOMATIC_MAINTENANCE,
+    MAINTENANCE,
+    MAINTENANCE_PRIORITY,
+    MAINTENANCE_TARGET,
+    JobKind,
+    JobState,
+    MaintenanceSpec,
+)
+from pennon.maintenance.policy import policy_of
 from pennon.maintenance.schedule import RESTING_SMALL_FRAGMENTS, earliest_start, plan_maintenance
 from pennon.storage.layout import versions_folder
 
@@ -34,9 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pennon.worker")
 
-SUBMITTER = "auto_maintenance"
-#: The priority of maintenance: below all jobs of users. Only one job of maintenance runs on a branch.
-PRIORITY, TARGET = -10, "maintenance"
 #: Jobs kept per branch besides those that failed: a busy table has one every few seconds.
 _KEPT_JOBS = 5
 #: Clocks of hosts differ, and a commit is recorded shortly after its time, so consecutive checks overlap.
@@ -172,11 +178,11 @@ class AutoMaintenance:
             table,
             spec,
             branch=branch.name,
-            target=TARGET,
-            priority=PRIORITY,
-            submitted_by=SUBMITTER,
+            target=MAINTENANCE_TARGET,
+            priority=MAINTENANCE_PRIORITY,
+            submitted_by=AUTOMATIC_MAINTENANCE,
         )
-        claim_rules.delete_superseded(connection, table.id, branch.name, SUBMITTER, _KEPT_JOBS - 1)
+        claim_rules.delete_superseded(connection, table.id, branch.name, AUTOMATIC_MAINTENANCE, _KEPT_JOBS - 1)
         logger.info(
             "submitted %s of %s: %s", schedule.kind, format_identifier(table.identifier), ", ".join(spec["reasons"])
         )
@@ -239,13 +245,6 @@ class AutoMaintenance:
             return None  # recovery handles it when it is read
         self._database.write(partial(versions.set_statistics, version=newest, statistics=found))
         return found
-
-
-def policy_of(connection: Connection, settings: Settings, table: Table) -> MaintenancePolicy:
-    """Return the effective policy of a table."""
-    levels = [table.namespace[:depth] for depth in range(len(table.namespace) + 1)]
-    found = [namespaces.find_properties(connection, level) or {} for level in levels]
-    return resolve_policy(settings, [*found, table.properties])
 
 
 def _is_maintained(connection: Connection, table_id: str, branch: str) -> bool:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lance_namespace.errors import InvalidInputError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pennon.catalog import namespaces
 from pennon.core.errors import suggest
 from pennon.core.quiet_hours import QuietHours
 from pennon.core.settings import Settings
+
+if TYPE_CHECKING:
+    from pennon.catalog import Connection
+    from pennon.catalog.tables import Table
 
 PREFIX = "pennon.maintenance."
 
@@ -58,6 +63,13 @@ def resolve_policy(settings: Settings, properties: Sequence[Mapping[str, str]]) 
     for level in properties:
         values |= own_values(level)
     return MaintenancePolicy.model_validate(values)
+
+
+def policy_of(connection: Connection, settings: Settings, table: Table) -> MaintenancePolicy:
+    """Return the effective policy of a table."""
+    levels = [table.namespace[:depth] for depth in range(len(table.namespace) + 1)]
+    found = [namespaces.find_properties(connection, level) or {} for level in levels]
+    return resolve_policy(settings, [*found, table.properties])
 
 
 def own_values(properties: Mapping[str, str]) -> dict[str, object]:

@@ -7,14 +7,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from pennon.catalog import versions
-from pennon.catalog.maintenance_state import VersionAges, version_ages
 from pennon.core.clock import now_millis
 from pennon.maintenance.needed_versions import Needed, UnknownNeedsError, find_needed
+from pennon.maintenance.schedule import policy_ages
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from pennon.catalog import Connection, Database
+    from pennon.catalog.maintenance_state import VersionAges
     from pennon.catalog.tables import Table
     from pennon.catalog.versions import Version
     from pennon.commits.history import History
@@ -77,13 +78,11 @@ def why_kept(
     """Return why versions are kept, as sentences; no reason for a version that the next cleanup removes."""
     found = {number: services.history.find(table, branch, number) for number in numbers}
     if not table.managed:
-        return {
-            number: ["Pennon does not manage the commits of the table, so it removes no version."] for number in found
-        }
+        return {number: [_UNMANAGED] for number in found}
     folder = services.storage_root.folder(table.location)
 
     def read(connection: Connection) -> dict[int, list[str]]:
-        ages = policy_ages(connection, table, branch, policy)
+        ages = policy_ages(connection, table.id, branch, policy, now_millis())
         needed, unknown = _needed(connection, folder, table, branch)
         reasons: dict[int, list[str]] = {}
         for number, version in found.items():
@@ -116,19 +115,6 @@ def plan_cleanup(services: RetentionServices, table: Table, branch: str, policy:
     return services.database.read(read)
 
 
-def policy_ages(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> VersionAges:
-    """Return up to which versions the limits of a policy reach."""
-    now = now_millis()
-    return version_ages(
-        connection,
-        table.id,
-        branch,
-        max_versions=policy.max_versions,
-        min_age=now - int(policy.min_version_seconds * 1000),
-        max_age=now - int(policy.max_version_seconds * 1000),
-    )
-
-
 def _needed(connection: Connection, folder: FileIO, table: Table, branch: str) -> tuple[Needed, list[str]]:
     """Return the versions that something needs, and why that is unknown."""
     try:
@@ -139,7 +125,7 @@ def _needed(connection: Connection, folder: FileIO, table: Table, branch: str) -
 
 def find_old(connection: Connection, table: Table, branch: str, policy: MaintenancePolicy) -> OldVersions:
     """Return the versions that are beyond the limits of a policy."""
-    ages = policy_ages(connection, table, branch, policy)
+    ages = policy_ages(connection, table.id, branch, policy, now_millis())
     found = versions.in_range(connection, table.id, branch, 0, ages.removable_before + 1)
     old = [version for version in found if version.version < ages.removable_before]
     snapshots = frozenset(

@@ -134,7 +134,7 @@ def _plan_indices(plan: _Plan, statistics: Statistics, branch: Branch, policy: M
 def _plan_cleanup(
     plan: _Plan, connection: Connection, branch: Branch, policy: MaintenancePolicy, rests_at: int
 ) -> None:
-    state, ages = branch.state, _ages(connection, branch, policy, plan.now)
+    state, ages = branch.state, policy_ages(connection, branch.table_id, branch.name, policy, plan.now)
     removable = maintenance_state.count_before(connection, branch.table_id, branch.name, ages.removable_before)
     removable -= state.kept_versions
     is_batch = removable >= max(policy.max_versions // 4, 1)
@@ -157,11 +157,14 @@ def _plan_cleanup(
         plan.add(Action.CLEANUP, "files of removed versions", at)
 
 
-def _ages(connection: Connection, branch: Branch, policy: MaintenancePolicy, now: int) -> maintenance_state.VersionAges:
+def policy_ages(
+    connection: Connection, table_id: str, branch: str, policy: MaintenancePolicy, now: int
+) -> maintenance_state.VersionAges:
+    """Return up to which versions of a branch the limits of a policy reach."""
     return maintenance_state.version_ages(
         connection,
-        branch.table_id,
-        branch.name,
+        table_id,
+        branch,
         max_versions=policy.max_versions,
         min_age=now - int(policy.min_version_seconds * 1000),
         max_age=now - int(policy.max_version_seconds * 1000),

@@ -12,7 +12,7 @@ from pennon.commits.history import stored_versions
 from pennon.core.caller import current_caller
 from pennon.core.clock import now_millis
 from pennon.core.identifiers import format_identifier
-from pennon.core.job_model import MAINTENANCE, MAINTENANCE_TARGET, JobKind, MaintenanceSpec
+from pennon.core.job_model import MAINTENANCE, MAINTENANCE_PRIORITY, MAINTENANCE_TARGET, JobKind, MaintenanceSpec
 from pennon.core.paging import page_size
 from pennon.maintenance import retention_reasons
 from pennon.maintenance.health import Action, Due, measure
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 _KINDS = (JobKind.MAINTAIN, JobKind.COMPACT, JobKind.OPTIMIZE_INDICES, JobKind.CLEANUP)
 #: Fields of a policy that say when maintenance starts automatically; a job that was asked for ignores them.
 _AUTOMATIC_FIELDS = ("enabled", "quiet_hours")
-#: Users' jobs have the priority 0 by default.
-_PRIORITY = -10
 _DEFAULT_TABLES = 10
 #: Kinds of jobs that remove versions.
 _CLEANING = (JobKind.MAINTAIN, JobKind.CLEANUP)
@@ -227,7 +225,7 @@ class MaintenanceOperations:
             spec,
             branch=branch,
             target=MAINTENANCE_TARGET,
-            priority=_PRIORITY,
+            priority=MAINTENANCE_PRIORITY,
             submitted_by=caller.principal.name,
             context=caller.context,
         )

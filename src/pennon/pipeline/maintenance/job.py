@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lance_namespace.errors import InvalidTableStateError, TableNotFoundError
 
-from pennon.catalog import namespaces, tables
+from pennon.catalog import tables
 from pennon.core.identifiers import format_identifier
 from pennon.core.job_model import JobKind, MaintenanceResult
 from pennon.jobs.errors import LeaseLostError, StopRequestedError
@@ -16,7 +16,7 @@ from pennon.maintenance import retention
 from pennon.maintenance.compaction import UNMAPPED_TYPES
 from pennon.maintenance.guard import Folds
 from pennon.maintenance.index_upkeep import IndexState
-from pennon.maintenance.policy import MaintenancePolicy, check_values, resolve_policy
+from pennon.maintenance.policy import check_values, policy_of
 from pennon.pipeline.job_pins import JobPins
 from pennon.pipeline.maintenance.compaction_step import CompactionStep
 from pennon.pipeline.maintenance.index_step import IndexStep
@@ -25,7 +25,6 @@ from pennon.pipeline.worker.lease import Lease, ShuttingDownError
 from pennon.tables.lance_errors import clean_message
 
 if TYPE_CHECKING:
-    from pennon.catalog import Connection
     from pennon.catalog.tables import Table
     from pennon.pipeline.worker.worker_services import WorkerServices
 
@@ -50,7 +49,7 @@ class Maintenance:
         """Run the steps of the job's kind; a step that fails does not stop the others."""
         table = self._table()
         spec = self._job.maintenance_spec
-        policy = self._services.database.read(lambda connection: _policy(connection, self._services, table))
+        policy = self._services.database.read(lambda connection: policy_of(connection, self._services.settings, table))
         policy = policy.model_copy(update=check_values(spec.get("policy", {})))
         self._work = TableWork(self._services, self._lease, table, self._job.branch, policy)
         pins = JobPins(self._services.storage_root.folder(table.location), self._job)
@@ -146,13 +145,6 @@ class Maintenance:
                 "maintenance would replace. Register it with manage_registered_tables, or maintain it with Lance."
             )
         return found
-
-
-def _policy(connection: Connection, services: WorkerServices, table: Table) -> MaintenancePolicy:
-    levels = [
-        namespaces.find_properties(connection, table.namespace[:n]) or {} for n in range(len(table.namespace) + 1)
-    ]
-    return resolve_policy(services.settings, [*levels, table.properties])
 
 
 def _message(error: Exception) -> str:
