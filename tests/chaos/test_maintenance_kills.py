@@ -55,7 +55,7 @@ FURTHER_STEPS = {
 
 
 #: How many writes apart the deaths are at which no step has a name.
-STRIDE = 12
+STRIDE = 7
 #: Versions and their files go at once.
 AT_ONCE: dict[str, Any] = {"min_version_seconds": 0, "max_versions": 3, "snapshot_seconds": 0, "min_file_seconds": 0}
 
