@@ -8,6 +8,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
@@ -30,6 +31,9 @@ Result = TypeVar("Result")
 
 _BUSY_SECONDS = 30.0
 _MAX_GROUP_SIZE = 256
+#: A deferred write waits this long for another write, whose transaction and flush it then shares: one client that
+#: inserts row after row causes one transaction per insert instead of two.
+_DEFER_SECONDS = 0.005
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -120,6 +124,8 @@ class _Write:
     """Work that waits for the writer thread, and the future of its result."""
 
     work: Callable[[Connection], object]
+    #: Nobody waits for it.
+    is_deferred: bool = False
     future: Future[object] = field(default_factory=Future)
     #: The context of the caller, in which the writer thread runs the work.
     context: Context = field(default_factory=copy_context)
@@ -211,7 +217,7 @@ class SqliteDatabase:
         return cast("Result", waiting.future.result())
 
     def defer(self, work: Callable[[Connection], object]) -> None:
-        waiting = _Write(work)
+        waiting = _Write(work, is_deferred=True)
         waiting.future.add_done_callback(log_failure)
         self._enqueue(waiting)
 
@@ -283,24 +289,32 @@ class SqliteDatabase:
         return connection
 
     def _write_forever(self) -> None:
-        connection = self._connect()
-        while (first := self._queue.get()) is not None:
-            group = [first]
-            stopping = False
-            with contextlib.suppress(queue.Empty):
-                while len(group) < _MAX_GROUP_SIZE and not stopping:
-                    following = self._queue.get_nowait()
-                    if following is None:
-                        stopping = True
-                    else:
-                        group.append(following)
+        connection, closing = self._connect(), False
+        while not closing:
+            group, closing = self._next_group()
+            if not group:
+                continue
             try:
                 with self.exclusive("catalog"):  # a file lock wakes waiting processes at once; SQLite would poll
                     _commit_together(connection, group)
             except OSError as error:  # no lock; the writer thread must survive it
                 _resolve([(write, None, error) for write in group])
-            if stopping:
-                return
+
+    def _next_group(self) -> tuple[list[_Write], bool]:
+        """Wait for writes, and return them; true if the database is being closed after them."""
+        group: list[_Write] = []
+        deadline: float | None = None
+        with contextlib.suppress(queue.Empty):
+            while len(group) < _MAX_GROUP_SIZE:
+                following = self._queue.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
+                if following is None:
+                    return group, True
+                group.append(following)
+                if not following.is_deferred:
+                    deadline = 0.0  # take only what waits already
+                elif deadline is None:
+                    deadline = time.monotonic() + _DEFER_SECONDS
+        return group, False
 
 
 def _commit_together(connection: SqliteConnection, group: list[_Write]) -> None:
