@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pennon.commits.manifest import TRAILER, Manifest, parse_manifest, parse_message, section
 from pennon.commits.manifest_messages import AppendableMessage
-from pennon.commits.statistics import AUTO_CLEANUP
+from pennon.commits.statistics import AUTO_CLEANUP, add_fragments
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
@@ -29,6 +29,8 @@ MAX_MANIFEST_BYTES = 1024 * 1024
 _FLAGS = 0b1111
 _STABLE_ROW_IDS = 0b10
 _FRAGMENT_IDS = 2**32
+#: Most numbers in a manifest are small.
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class AppendedVersion:
     transaction: bytes
 
 
-def append_fragments(content: bytes, fragments: Sequence[FragmentMetadata]) -> AppendedVersion | None:
-    """Append new fragments to a manifest; None if that takes more than adding them, so that Lance must commit them."""
+def append_fragments(content: bytes, before: Manifest, fragments: Sequence[FragmentMetadata]) -> AppendedVersion | None:
+    """Append new fragments to a manifest with this content; None if Lance must commit them, because it takes more."""
     position, major, minor, magic = TRAILER.unpack_from(content, len(content) - TRAILER.size)
     parsed: Any = parse_message(section(content, position, "manifest"), AppendableMessage, "manifest")
     files = [_encode_files(fragment) for fragment in fragments]
@@ -62,7 +64,27 @@ def append_fragments(content: bytes, fragments: Sequence[FragmentMetadata]) -> A
     sections = index_section + _with_length(transaction)
     trailer = TRAILER.pack(len(sections), major, minor, magic)
     appended = sections + _with_length(message) + trailer
-    return AppendedVersion(parse_manifest(appended), appended, transaction)
+    # The indices tell how many rows they do not cover.
+    manifest = parse_manifest(appended) if index_section else _extend(before, parsed, fragments)
+    return AppendedVersion(manifest, appended, transaction)
+
+
+def _extend(before: Manifest, parsed: Any, fragments: Sequence[FragmentMetadata]) -> Manifest:
+    """Return what parsing the new manifest would: parsing it takes the longer, the more fragments it has."""
+    first = parsed.max_fragment_id - len(fragments) + 1
+    files = {file.path: number for number, each in enumerate(fragments, first) for file in each.files}
+    sizes = [sum(file.file_size_bytes or 0 for file in each.files) for each in fragments]
+    return replace(
+        before,
+        version=parsed.version,
+        timestamp_millis=parsed.timestamp.seconds * 1000 + parsed.timestamp.nanos // 1_000_000,
+        fragment_ids=before.fragment_ids.union(range(first, parsed.max_fragment_id + 1)),
+        data_files={**before.data_files, **files},
+        transaction_file=parsed.transaction_file,
+        operation="append",
+        counters=(parsed.max_fragment_id, parsed.next_row_id),
+        statistics=add_fragments(before.statistics, sizes, [each.physical_rows for each in fragments]),
+    )
 
 
 def _is_plain(parsed: Any) -> bool:
@@ -130,6 +152,8 @@ def _field(number: int, value: int | bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
+    if value < len(_ONE_BYTE):
+        return _ONE_BYTE[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -137,7 +137,7 @@ class CommitAuthority:
         staged = self._inspector.stage_append(table, folder, latest, content, fragments)
         if staged is None:
             return None
-        folder.sync(staged.written)
+        folder.sync(staged.written[:-1])  # not the transaction's own file: the manifest contains the transaction
         try:
             (version,) = self._record_and_publish([staged], on_commit)
         except CommitOutcomeUnknownError:

@@ -166,7 +166,7 @@ class Inspector:
     ) -> Staged | None:
         """Write the manifest and the transaction of an append to the latest version; None if Lance must commit it."""
         before = self._manifest_of(folder, latest, content)
-        appended = append_fragments(content, fragments)
+        appended = append_fragments(content, before, fragments)
         if appended is None:
             return None
         number = latest.version + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pennon.catalog.versions import Statistics
@@ -35,10 +36,9 @@ def measure_fragments(fragments: Fragments, indices: Sequence[Any], config: Mapp
     sizes = [_data_bytes(files) for files in fragments.files]
     deleted = sum(file.num_deleted_rows for file in fragments.deletions.values())
     named = [index for index in indices if not index.name.startswith(_SYSTEM)]
-    small = [size < _SMALL_BYTES and rows < _SMALL_ROWS for size, rows in zip(sizes, fragments.rows, strict=True)]
     return Statistics(
         fragments=len(sizes),
-        small_fragments=small.count(True),
+        small_fragments=_count_small(sizes, fragments.rows),
         rows=sum(fragments.rows) - deleted,
         deleted_rows=deleted,
         data_bytes=sum(sizes),
@@ -46,6 +46,21 @@ def measure_fragments(fragments: Fragments, indices: Sequence[Any], config: Mapp
         unindexed_rows=_unindexed_rows(fragments, named),
         has_auto_cleanup=any(key.startswith(AUTO_CLEANUP) for key in config),
     )
+
+
+def add_fragments(before: Statistics, sizes: Sequence[int], rows: Sequence[int]) -> Statistics:
+    """Return the statistics of a version without indices after an append of fragments."""
+    return replace(
+        before,
+        fragments=before.fragments + len(sizes),
+        small_fragments=before.small_fragments + _count_small(sizes, rows),
+        rows=before.rows + sum(rows),
+        data_bytes=before.data_bytes + sum(sizes),
+    )
+
+
+def _count_small(sizes: Sequence[int], rows: Sequence[int]) -> int:
+    return sum(size < _SMALL_BYTES and count < _SMALL_ROWS for size, count in zip(sizes, rows, strict=True))
 
 
 def vector_segments(indices: Sequence[Any]) -> frozenset[bytes]:

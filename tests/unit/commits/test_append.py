@@ -51,7 +51,7 @@ def append_twice(dataset: lance.LanceDataset, *tables: pa.Table) -> lance.LanceD
     fragments: list[FragmentMetadata] = []
     for rows in tables:
         fragments += write_fragments(rows, dataset, mode="append")
-    made = append_fragments(before, fragments)
+    made = append_fragments(before, parse_manifest(before), fragments)
     assert made is not None
     appended = lance.LanceDataset.commit(
         dataset, lance.LanceOperation.Append(fragments), read_version=dataset.latest_version
@@ -87,7 +87,7 @@ def test_appends_to_unusual_manifests_are_left_to_lance(tmp_path: Path) -> None:
     content = newest(dataset)
 
     def is_left(content: bytes) -> bool:
-        return append_fragments(content, fragments) is None
+        return append_fragments(content, parse_manifest(content), fragments) is None
 
     assert not is_left(content)
     by_another_lance = content.replace(lance.__version__.encode(), b"0" * len(lance.__version__))
