@@ -9,6 +9,7 @@ from pennon.catalog.locations import has_absolute, make_relative
 from pennon.catalog.schema import migrate
 from pennon.columns.state import ColumnStateStore
 from pennon.commits.authority import CommitAuthority
+from pennon.commits.deferred_flush import DeferredFlush
 from pennon.commits.history import History
 from pennon.commits.ownership import Ownership
 from pennon.commits.staging import ManifestLimits
@@ -38,6 +39,7 @@ class Services:
     storage_root: StorageRoot
     history: History
     authority: CommitAuthority
+    deferred_flush: DeferredFlush
     details: DetailReader
     discovery: Discovery
     ownership: Ownership
@@ -80,8 +82,10 @@ def build_services(settings: Settings) -> Services:
         database.write(make_relative)  # releases before schema version 14 stored absolute locations
     ownership = Ownership(database, storage_root)
     history = History(database, storage_root, ownership)
+    deferred_flush = DeferredFlush(database, storage_root, ownership)
+    deferred_flush.restore()
     limits = ManifestLimits(settings.manifest_cache_bytes, settings.max_manifest_bytes)
-    authority = CommitAuthority(database, storage_root, history, ownership, limits)
+    authority = CommitAuthority(database, storage_root, history, ownership, deferred_flush, limits)
     datasets = Datasets(
         storage_root,
         history,
@@ -97,6 +101,7 @@ def build_services(settings: Settings) -> Services:
         storage_root=storage_root,
         history=history,
         authority=authority,
+        deferred_flush=deferred_flush,
         details=DetailReader(datasets, settings.schema_cache_entries),
         discovery=Discovery(
             database, storage_root, enabled=settings.discover_tables, seconds=settings.discovery_interval_seconds

@@ -12,10 +12,13 @@ import lance_namespace as ln
 import lancedb
 import pytest
 
+from pennon.catalog import unflushed_files
+from pennon.commits import deferred_flush
 from pennon.commits.manifest import parse_manifest
 from pennon.storage.layout import manifest_name
 from tests.integration.catalog.lakes import Lake, rows
 from tests.integration.data.tables import stream_of
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +114,39 @@ def test_acknowledged_writes_survive_a_power_cut(lake: Lake, tmp_path: Path, mon
         assert [(beside / "_deletions" / name).stat().st_size > 0 for name in manifest.deletion_files] == [True]
     finally:
         revived.close()
+
+
+def test_small_appends_survive_a_power_cut_before_their_files_are_flushed(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferred_flush, "_FLUSH_SECONDS", 3600.0)
+    disk = Disk(monkeypatch)
+    served(lake, "Create", "kept")
+    served(lake, "Create", "dropped")
+    for _ in range(5):
+        served(lake, "InsertInto", "kept")
+        served(lake, "InsertInto", "dropped")
+    expected = sorted(lake.open("kept").to_table()["number"].to_pylist())
+    lake("DropTable", "dropped")
+    disk.after_power_cut(lake.root, tmp_path / "after")
+    shutil.copytree(lake.root / ".pennon", tmp_path / "after" / ".pennon", dirs_exist_ok=True)
+    left = list((tmp_path / "after" / "kept.lance" / "data").iterdir())
+    assert len(left) == 1  # of the first version; the appends are in the catalog alone
+    revived = Lake(tmp_path / "after")
+    try:
+        assert sorted(revived.open("kept").to_table()["number"].to_pylist()) == expected
+        assert [revived.open("kept", version=number).count_rows() for number in range(1, 7)] == [3, 6, 9, 12, 15, 18]
+        assert not (revived.root / "dropped.lance" / "data").exists()
+        assert revived.ns.services.database.read(unflushed_files.listed) == []
+    finally:
+        revived.close()
+
+
+def test_flushed_files_are_not_kept_in_the_catalog(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferred_flush, "_FLUSH_SECONDS", 0.01)
+    served(lake, "Create", "created")
+    served(lake, "InsertInto", "created")
+    wait_until(lambda: lake.ns.services.database.read(unflushed_files.listed) == [])
 
 
 def test_nothing_is_flushed_where_that_is_not_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,12 @@ def find(connection: Connection, table_id: str, branch: str, version: int) -> Ve
     return _version(row) if row else None
 
 
+def has_digest(connection: Connection, table_id: str, digest: str) -> bool:
+    """Tell whether a table has a version whose manifest has this digest."""
+    found = connection.one("SELECT 1 FROM versions WHERE table_id = ? AND digest = ? LIMIT 1", table_id, digest)
+    return found is not None
+
+
 def latest(connection: Connection, table_id: str, branch: str) -> Version | None:
     """Return the newest version of a branch."""
     row = connection.one(

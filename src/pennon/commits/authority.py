@@ -26,6 +26,7 @@ from pennon.catalog import (
     ForeignKeyError,
     column_writes,
     tables,
+    unflushed_files,
     versions,
     write_at_least_once,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from pennon.catalog import Connection, Database
     from pennon.catalog.tables import Table
+    from pennon.commits.deferred_flush import DeferredFlush
     from pennon.commits.history import History
     from pennon.commits.ownership import Ownership
     from pennon.storage.file_io import FileIO
@@ -77,12 +79,14 @@ class CommitAuthority:
         storage_root: StorageRoot,
         history: History,
         ownership: Ownership,
+        deferred_flush: DeferredFlush,
         limits: ManifestLimits,
     ) -> None:
         self._database = database
         self._storage_root = storage_root
         self._history = history
         self._ownership = ownership
+        self._deferred_flush = deferred_flush
         self.confinement = Confinement(database, storage_root)
         self._inspector = Inspector(self.confinement, limits)
 
@@ -137,9 +141,17 @@ class CommitAuthority:
         staged = self._inspector.stage_append(table, folder, latest, content, fragments)
         if staged is None:
             return None
-        folder.sync(staged.written[:-1])  # not the transaction's own file: the manifest contains the transaction
+        files = self._deferred_flush.files_of(staged, fragments, latest, content)
+        if files is None:
+            folder.sync(staged.written[:-1])  # not the transaction's own file: the manifest contains the transaction
+
+        def record(connection: Connection) -> str:
+            if files is not None:
+                unflushed_files.insert(connection, table.id, table.location, files)
+            return on_commit(connection)
+
         try:
-            (version,) = self._record_and_publish([staged], on_commit)
+            (version,) = self._record_and_publish([staged], record)
         except CommitOutcomeUnknownError:
             # If it was recorded, the next attempt finds it, as it does for a client's retry.
             path = f"{folder.store_path}/{staged.written[0]}"
@@ -152,6 +164,8 @@ class CommitAuthority:
             if isinstance(error, VersionConflictError):
                 return None
             raise
+        if files is not None:
+            self._deferred_flush.add(table.location, version, files)
         return version, staged.content
 
     def stage(self, table: Table, proposal: Proposal, *, by_client: bool = False) -> Staged | Version:

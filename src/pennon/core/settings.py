@@ -124,8 +124,9 @@ class Settings(MaintenanceSettings):
     )
     durable_writes: bool = Field(
         True,
-        description="Flush the files of a commit to disk before the commit is recorded, so that it survives a power "
-        "failure. Applies to local disks; object stores are always durable.",
+        description="Flush the files of a commit to disk before the commit is recorded, or keep their content in the "
+        "embedded catalog until they are flushed, so that it survives a power failure. Applies to local disks; object "
+        "stores are always durable.",
     )
     discover_tables: bool = Field(True, description="Show *.lance folders in the root as tables.")
     discovery_interval_seconds: float = Field(

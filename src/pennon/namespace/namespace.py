@@ -140,6 +140,7 @@ class PennonNamespace(ln.LanceNamespace):
         """Finish the index builds that are running, and close the connections to the catalog."""
         self.services.query_pool.close()
         self.services.indexer.close()
+        self.services.deferred_flush.close()
         self.services.database.close()
 
     def find_table(self, identifier: Identifier) -> Table:

@@ -59,7 +59,7 @@ class StorageRoot:
         self.options = dict(options)
         self._vend_credentials = vend_credentials
         self._allowed = [_normal_root(prefix) for prefix in allowed_locations]
-        self._durable_writes = durable_writes
+        self.durable_writes = durable_writes
         self.folder = lru_cache(maxsize=4096)(self._open_file_io)
         self.root = self.folder(self.root_location)
 
@@ -186,7 +186,7 @@ class StorageRoot:
         return real
 
     def _open_file_io(self, location: str) -> FileIO:
-        folder = open_file_io(location, self.options, durable=self._durable_writes)
+        folder = open_file_io(location, self.options, durable=self.durable_writes)
         return folder if location == self.root_location or self.contains(location) else ReadOnlyFileIO(folder)
 
 
