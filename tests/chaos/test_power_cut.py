@@ -142,6 +142,31 @@ def test_small_appends_survive_a_power_cut_before_their_files_are_flushed(
         revived.close()
 
 
+def test_restored_files_replace_nothing_of_a_table_created_since(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferred_flush, "_FLUSH_SECONDS", 3600.0)
+    lake.close()
+    reusing = Lake(lake.root, isolate_recreated_tables=False)
+    for _ in range(2):
+        served(reusing, "Create", "again")
+        for _ in range(3):
+            served(reusing, "InsertInto", "again")
+        last = reusing.open("again").to_table().num_rows
+        reusing("DropTable", "again")
+    served(reusing, "Create", "again")
+    served(reusing, "InsertInto", "again")
+    shutil.copytree(reusing.root, tmp_path / "after")
+    reusing.close()
+    revived = Lake(tmp_path / "after", isolate_recreated_tables=False)
+    try:
+        found = revived.open("again")
+        assert (last, found.version, found.count_rows()) == (12, 2, 6)
+        assert revived.ns.services.database.read(unflushed_files.listed) == []
+    finally:
+        revived.close()
+
+
 def test_flushed_files_are_not_kept_in_the_catalog(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred_flush, "_FLUSH_SECONDS", 0.01)
     served(lake, "Create", "created")

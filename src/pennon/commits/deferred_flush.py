@@ -151,16 +151,20 @@ class DeferredFlush:
         self._database.write(partial(unflushed_files.delete, table_id=table_id, paths=paths))
 
     def _is_wanted(self, file: UnflushedFile) -> bool:
-        """Tell whether a file may be written again: a manifest only while its version exists.
+        """Tell whether a file may be written again: a manifest only if its version exists, and no table took its place.
 
-        The table is not in the catalog if it was deregistered, which keeps its files.
+        There is no table at the location if it was deregistered, which keeps its files.
         """
         if parse_manifest_name(file.path.rpartition("/")[2]) is None:
             return True
 
         def exists(connection: Connection) -> bool:
-            is_recorded = versions.has_digest(connection, file.table_id, digest_of(file.content))
-            return is_recorded or tables.find_by_id(connection, file.table_id) is None
+            holder = tables.find_by_location(connection, file.location)
+            if holder is None:
+                return True
+            return holder.id == file.table_id and versions.has_digest(
+                connection, file.table_id, digest_of(file.content)
+            )
 
         return self._database.read(exists)
 

@@ -48,6 +48,7 @@ def run_worker(settings: Settings, announce: Callable[[], object]) -> None:
         worker.run()
     finally:
         services.indexer.close()
+        services.deferred_flush.close()
         services.database.close()
 
 
