@@ -36,6 +36,8 @@ _SLOW_CALLS = 50  # of a fragment
 _SMALL_ROWS = 1_000
 _SMALL_ROUNDS = 10
 _NEVER = 1e9
+MANY = "20 fragments"
+_LARGE_ROWS = 1_000_000
 _ALIKE = 1.02  # sizes of the same content
 
 METRICS = {
@@ -54,6 +56,7 @@ GOALS = (
     Goal("arrow", "seconds", 2.5, LOOP),
     *(Goal(case, "seconds", seconds / 10) for case, seconds in PEER_SECONDS.items()),
     Goal("checkpoints", "done ms", 1.05, WITHOUT),  # the job's own time: how soon its client hears of it varies
+    Goal("one-fragment", "seconds", 1.15, MANY),
     Goal("1k-rows", "seconds", 2.0),
     Goal("1k-rows-new", "seconds", 2.0),
 )
@@ -169,6 +172,23 @@ def measure_checkpoints(bench: Bench, case: str) -> None:
                 bench.add(case, name, filled)
 
 
+def measure_one_fragment(bench: Bench, case: str) -> None:
+    """Fill a column by a slow function, in a table of one fragment in turn with one of many."""
+    rows = min(_LARGE_ROWS, bench.plan.rows)
+    tables = {
+        MANY: bench.small(f"{case}-many", rows, _FRAGMENTS),
+        PENNON: bench.small(case, rows, 1),
+    }
+    for table in tables.values():
+        table.declare(features.WANDER)
+    for number in range(bench.plan.rounds + 1):
+        for name, table in tables.items():
+            _calm()
+            filled = table.fill(features.WANDER)
+            if number:
+                bench.add(case, name, filled)
+
+
 CASES: dict[str, Callable[[Bench, str], None]] = {
     "embedding": functools.partial(measure_against_loop, feature=features.EMBEDDING),
     "scalar": functools.partial(measure_against_loop, feature=features.SCALAR),
@@ -176,6 +196,7 @@ CASES: dict[str, Callable[[Bench, str], None]] = {
     "1M-rows": functools.partial(measure_seconds, rows=1_000_000),
     "100k-rows": functools.partial(measure_seconds, rows=100_000),
     "checkpoints": measure_checkpoints,
+    "one-fragment": measure_one_fragment,
     "1k-rows": functools.partial(measure_requests, new=False),
     "1k-rows-new": functools.partial(measure_requests, new=True),
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WIDTH = 128
 _WEIGHTS = np.linspace(-1.0, 1.0, _WIDTH, dtype=np.float32)
 _WIDE = 384
+_STEPS = 250
 SLOW_ROWS = 100  # a call of the slow function gets
 _SLOW_SECONDS = 0.1
 
@@ -40,6 +41,22 @@ def product(x: float, y: float) -> float:
 def multiply(x: pa.Array, y: pa.Array) -> pa.Array:
     """Multiply all numbers at once."""
     return pc.multiply(x, y)
+
+
+def wander(x: float, y: float) -> float:
+    """Be as slow as a function of some ten microseconds for every row."""
+    x *= y / 2
+    for _ in range(_STEPS):
+        x = 3.7 * x * (1.0 - x)
+    return x
+
+
+def wander_at_once(x: pa.Array, y: pa.Array) -> pa.Array:
+    """Take the same steps for all rows."""
+    at = x.to_numpy() * (y.to_numpy() / 2)
+    for _ in range(_STEPS):
+        at = 3.7 * at * (1.0 - at)
+    return pa.array(at)
 
 
 def describe(x: pa.Array, y: pa.Array) -> pa.Array:
@@ -76,7 +93,7 @@ class Feature:
     def apply(self, batch: pa.RecordBatch) -> pa.Array:
         """Compute the results of a batch, in the fastest way that is simple to write."""
         x, y = batch.column("x"), batch.column("y")
-        if self.by_row:
+        if self.by_row and self.shortcut is None:
             return pa.array(list(map(self.plain, x.to_numpy().tolist(), y.to_numpy().tolist())), self.data_type)
         return (self.shortcut or self.plain)(x, y)
 
@@ -89,5 +106,6 @@ class Feature:
 
 EMBEDDING = Feature(embed, pa.list_(pa.float32(), _WIDTH))
 SCALAR = Feature(product, pa.float64(), by_row=True)
+WANDER = Feature(wander, pa.float64(), by_row=True, shortcut=wander_at_once)
 ARROW = Feature(multiply, pa.float64())
 SLOW = Feature(describe, pa.list_(pa.float32(), _WIDE), batch_size=SLOW_ROWS, shortcut=spread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pennon.columns.file_signatures import input_signature
-from pennon.columns.row_spans import Mask, Spans, numbers_of, spans_of
+from pennon.columns.row_spans import Mask, Spans, count_rows, numbers_of, spans_of
 from pennon.columns.row_states import RowStatus
 from pennon.columns.state import FragmentState
 from pennon.tables.lance_errors import typed_errors
@@ -66,6 +66,12 @@ class WorkUnit:
     signature: str
     input_signature: str
     bytes: int
+
+    def within(self, start: int, stop: int) -> WorkUnit:
+        """Return the work on a range of the fragment's rows."""
+        todo = tuple((max(first, start), min(last, stop)) for first, last in self.todo if first < stop and last > start)
+        count = count_rows(todo)
+        return replace(self, todo=todo, count=count, bytes=self.bytes * count // max(self.count, 1))
 
 
 @dataclass(frozen=True)

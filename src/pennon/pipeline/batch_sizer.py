@@ -45,7 +45,8 @@ class BatchSizer:
     def __init__(self, limits: BatchLimits, least: int, most: int) -> None:
         self._seconds = max(limits.checkpoint_seconds, _SHORTEST_CALL_SECONDS)
         self._bytes = min(limits.batch_bytes, _RESULT_BYTES)
-        self._least = least
+        #: The rows that a call has at least, where there are as many.
+        self.least = least
         self._most = most
         self.rows = max(least, min(_FIRST_ROWS, most))
         #: The last size that was given up for a larger one, and its rows per second.
@@ -63,4 +64,4 @@ class BatchSizer:
         else:
             wanted = min(rows, self._previous[0])
         fitting = rows * self._bytes // max(size, 1)
-        self.rows = max(1, min(max(wanted, self._least), fitting, self._most))
+        self.rows = max(1, min(max(wanted, self.least), fitting, self._most))

@@ -62,14 +62,19 @@ def rows_of_tasks(made: list[Call]) -> list[int]:
     ("options", "rows"),
     [
         ({"concurrency": 1}, [60]),
-        ({"concurrency": 3}, [20, 20, 20]),
         ({"concurrency": 2, "task_size": 20}, [20, 20, 20]),
-        ({"concurrency": 1, "task_size": 7}, [10] * 6),  # a fragment is not divided
+        ({"concurrency": 1, "task_size": 7}, [10] * 6),  # a fragment is not divided for its size
     ],
     ids=str,
 )
 def test_fragments_are_shared_out_among_tasks(new_sample: NewSample, options: dict[str, int], rows: list[int]) -> None:
     assert rows_of_tasks(calls(new_sample(60, 6), **options)) == rows
+
+
+def test_tasks_take_fragments_until_none_is_left(new_sample: NewSample) -> None:
+    rows = rows_of_tasks(calls(new_sample(60, 6), concurrency=3))
+    assert len(rows) <= 3
+    assert sum(rows) == 60
 
 
 def test_no_more_tasks_run_at_once_than_asked_for(new_sample: NewSample) -> None:

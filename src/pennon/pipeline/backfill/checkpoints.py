@@ -58,6 +58,11 @@ def signals_path(checkpoints: str) -> str:
     return f"{checkpoints}/runs"
 
 
+def queue_path(checkpoints: str) -> str:
+    """Return the folder of the work queues, in a checkpoint folder."""
+    return f"{checkpoints}/queue"
+
+
 @dataclass(frozen=True)
 class CheckpointFile:
     """A file of results, as its name describes it."""
@@ -141,8 +146,9 @@ class Checkpoints:
         self._folder.remove(self._receipt_path(signature))
 
     def clear(self) -> None:
-        """Remove everything, run signals included."""
-        for folder in (f"{self._path}/parts", f"{self._path}/receipts", signals_path(self._path)):
+        """Remove everything, run signals and work queues included."""
+        own = (f"{self._path}/parts", f"{self._path}/receipts")
+        for folder in (*own, signals_path(self._path), queue_path(self._path)):
             for file in list(self._folder.files(folder)):
                 self._folder.remove(file.path)
 

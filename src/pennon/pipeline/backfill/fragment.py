@@ -1,10 +1,13 @@
-"""The backfill of one fragment, on an executor: read the inputs, compute, save checkpoints, write the column file."""
+"""The backfill of a fragment, or of a range of its rows, on an executor.
+
+The inputs are read, the rows computed, and checkpoints saved; for a fragment, the column file is written.
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +20,9 @@ from pennon.columns.row_spans import Mask, runs_of, spans_of
 from pennon.columns.state import row_ids_of
 from pennon.functions.failures import FunctionFailedError
 from pennon.pipeline.backfill.results import ComputedRows, Results
+from pennon.pipeline.backfill.work_queue import split_rows
 from pennon.pipeline.task_metrics import TaskMetrics
-from pennon.pipeline.task_records import record_data_file
+from pennon.pipeline.task_records import add_counters, record_data_file
 from pennon.tables.blobs import is_blob, scan_with_blobs
 
 if TYPE_CHECKING:
@@ -28,15 +32,28 @@ if TYPE_CHECKING:
 
     from pennon.columns.plan import WorkUnit
     from pennon.pipeline.backfill.checkpoints import Checkpoints, Receipt
+    from pennon.pipeline.backfill.work_queue import WorkQueue
     from pennon.pipeline.batch_sizer import BatchLimits, BatchSizer
     from pennon.pipeline.column_work import TargetColumn
     from pennon.pipeline.function_execution import Compute
+    from pennon.pipeline.task_records import TaskCounters
 
 #: A gap of at most this many bytes and rows between rows to compute is read along: two scans would cost more. Not
 #: measured.
 _GAP_BYTES = 1024 * 1024
 _GAP_ROWS = 4096
 _EXPRESSION = "computed"
+#: A fragment is divided only if computing the rest would take one task longer than this. The start of another task,
+#: and reading the results again to write the column file, take about 0.1 s.
+_LEAST_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Division:
+    """Where a fragment is divided when tasks are idle, and how many may run at once."""
+
+    queue: WorkQueue
+    most_tasks: int
 
 
 @dataclass
@@ -52,10 +69,26 @@ class FragmentBackfill:
     checkpoints: Checkpoints
     compute: Compute
     batch_sizer: BatchSizer
+    division: Division | None = None
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
 
-    def fill(self, uri: str, storage_options: dict[str, str] | None) -> None:
-        """Compute the missing rows, write the column file, and save its receipt."""
+    def compute_range(self) -> TaskCounters:
+        """Compute the missing rows, and save them as parts; another task writes the column file."""
+        results = Results(self, saves_all=True)
+        for start, stop, computes in self._ranges(results.missing):
+            if computes:
+                for _ in self._read(start, stop, [], results):
+                    results.discard()
+        results.save()
+        return self.metrics.counters()
+
+    def fill(
+        self, uri: str, storage_options: dict[str, str] | None, earlier: Sequence[TaskCounters] = ()
+    ) -> str | None:
+        """Compute the missing rows, write the column file, and save its receipt.
+
+        Returns None, or the name of the unfinished file if the fragment was divided meanwhile.
+        """
         from lance.file import LanceFileWriter
         from lance.fragment import DataFile
 
@@ -64,15 +97,41 @@ class FragmentBackfill:
         results = Results(self)
         path, version = f"{uri}/data/{name}", self.dataset.data_storage_version
         with LanceFileWriter(path, schema, version=version, storage_options=storage_options) as writer:
+            rows = checkpoints = 0
             for block in self._column_batches(results):
                 began = time.perf_counter()
                 writer.write_batch(block if block.schema == schema else block.cast(schema))
                 self.metrics.write_seconds += time.perf_counter() - began
+                rows += block.num_rows
+                if results.worthy_checkpoints > checkpoints:
+                    checkpoints = results.worthy_checkpoints
+                    if self._divide(results, rows):
+                        return name
         file = DataFile.create(self.dataset, name)
         self.metrics.bytes_written += file.file_size_bytes or 0
-        self.checkpoints.save_receipt(self.unit.input_signature, self._receipt(file, results))
+        self.checkpoints.save_receipt(self.unit.input_signature, self._receipt(file, results, earlier))
+        return None
 
-    def _receipt(self, file: DataFile, results: Results) -> Receipt:
+    def _divide(self, results: Results, at: int) -> bool:
+        """Divide the rows that are left if tasks are idle, and return whether that was done."""
+        if self.division is None or results.has_unsaved:
+            return False
+        rows = np.flatnonzero(results.missing[at:]) + at
+        seconds = self.metrics.udf_seconds / max(self.metrics.rows_computed, 1) * len(rows)
+        if len(rows) < 2 or seconds < _LEAST_SECONDS:
+            return False
+        tasks = self.division.queue.tasks_for_one(self.division.most_tasks)
+        if tasks < 2:
+            return False
+        results.save()
+        ranges = split_rows(rows, tasks, self.batch_sizer.least)
+        self.division.queue.divide(self.unit, ranges, self.metrics.counters())
+        return True
+
+    def _receipt(self, file: DataFile, results: Results, earlier: Sequence[TaskCounters]) -> Receipt:
+        counters: dict[str, float] = {}
+        for each in (*earlier, self.metrics.counters()):
+            add_counters(counters, each)
         return {
             "fragment_id": self.unit.fragment_id,
             "signature": self.unit.signature,
@@ -81,7 +140,7 @@ class FragmentBackfill:
             "errors": results.errors,
             "row_ids": self._row_ids(),
             "file": record_data_file(file),
-            "counters": self.metrics.counters(),
+            "counters": cast("TaskCounters", counters),
         }
 
     def _roots(self) -> list[str]:
@@ -131,15 +190,24 @@ class FragmentBackfill:
             if not keeps and not computes:
                 yield from results.without_reading(start, stop)
                 continue
-            at = start
-            scanner = self._scan(start, stop, self._columns(computes, keeps))
-            for batch in self.metrics.measure_reads(iter(scanner.to_batches())):
-                missing = results.missing[at : at + batch.num_rows]
-                for piece in self._pieces(batch, missing) if computes else [batch]:
-                    if computes:
-                        self._compute(at, piece, results)
-                    yield results.column(at, at + piece.num_rows, piece.select(keeps) if keeps else None)
-                    at += piece.num_rows
+            for at, batch in self._read(start, stop, keeps, results if computes else None):
+                yield results.column(at, at + batch.num_rows, batch.select(keeps) if keeps else None)
+
+    def _read(
+        self, start: int, stop: int, keeps: list[str], results: Results | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Read a range of rows, and compute the missing ones if there are results to add them to.
+
+        Yields batches, each with the offset of its first row.
+        """
+        scanner = self._scan(start, stop, self._columns(results is not None, keeps))
+        for batch in self.metrics.measure_reads(iter(scanner.to_batches())):
+            missing = None if results is None else results.missing[start : start + batch.num_rows]
+            for piece in [batch] if missing is None else self._pieces(batch, missing):
+                if results is not None:
+                    self._compute(start, piece, results)
+                yield start, piece
+                start += piece.num_rows
 
     def _pieces(self, batch: pa.RecordBatch, missing: Mask) -> Iterator[pa.RecordBatch]:
         """Divide a batch into calls of the size that the batch sizer has found."""

@@ -22,11 +22,11 @@ from pennon.jobs.errors import LeaseLostError, StopRequestedError
 from pennon.pipeline.backfill.checkpoints import Checkpoints, checkpoint_path
 from pennon.pipeline.backfill.commit_monitor import CommitMonitor
 from pennon.pipeline.backfill.commits import BackfillCommitter, FunctionChangedError
-from pennon.pipeline.backfill.plan_run import PlanRun, group_units
+from pennon.pipeline.backfill.plan_run import PlanRun
 from pennon.pipeline.backfill.task import BackfillTask
+from pennon.pipeline.backfill.task_pool import TaskPool
 from pennon.pipeline.batch_sizer import BatchLimits
-from pennon.pipeline.cluster.driver import borrow_session, prepare_environment, task_count, wait
-from pennon.pipeline.cluster.tasks import TaskError, run_tasks
+from pennon.pipeline.cluster.driver import borrow_session, prepare_environment
 from pennon.pipeline.column_work import ColumnWork, TargetColumn
 from pennon.pipeline.environments.preflight import Preflight
 from pennon.pipeline.job_failure import JobAbortedError
@@ -143,8 +143,9 @@ class Backfill:
         open_committer = partial(BackfillCommitter, self._services, self._lease, table, column, dataset, states)
         source_options = self._services.storage_root.options
         source = Snapshot(table.location, source_options, self._job.branch, dataset.version, bases_of(dataset))
-        task = BackfillTask(source, self._work(table, column), self._limits(), where, ())
-        return PlanRun(column, plan, Checkpoints(files, where), open_committer, task, task.signals(files))
+        task = BackfillTask(source, self._work(table, column), self._limits(), where, plan.units)
+        checkpoints = Checkpoints(files, where)
+        return PlanRun(column, plan, checkpoints, open_committer, task, task.signals(files), task.queue(files))
 
     def _open_pinned(self, table: Table, pinned: int | None) -> LanceDataset:
         """Open the newest version, and pin it and the one that the job names."""
@@ -230,44 +231,16 @@ class Backfill:
             return
         self.phase = "preflight"
         preflight = Preflight(self._lease, session, environment, plan_run.resources.profile(session))
-        first = replace(plan_run.task, groups=(plan_run.plan.units[:1],))
+        first = replace(plan_run.task, units=plan_run.plan.units[:1])
         preflight.run(first, [plan_run.column.reference or ""], plan_run.column.path)
 
     def _run_tasks(
         self, session: Session, environment: DeployedEnvironment, plan_run: PlanRun, committer: BackfillCommitter
     ) -> None:
-        groups = group_units(
-            plan_run.plan.units, task_count(session, self._spec.get("concurrency")), self._spec.get("task_size")
-        )
         monitor = CommitMonitor(self._lease, plan_run, partial(self._commit, plan_run, committer))
-        at_once = plan_run.resources.tasks_at_once(session, self._spec.get("concurrency") or len(groups))
-        for start in range(0, len(groups), at_once):
-            task = replace(plan_run.task, groups=groups[start : start + at_once])
-            self._run_group(session, environment, plan_run, task, monitor)
+        TaskPool(self._lease, session, environment, plan_run, monitor).run()
         for unit in plan_run.plan.units:
             plan_run.checkpoints.remove_receipt(unit.input_signature)
-
-    def _run_group(
-        self,
-        session: Session,
-        environment: DeployedEnvironment,
-        plan_run: PlanRun,
-        task: BackfillTask,
-        monitor: CommitMonitor,
-    ) -> None:
-        """Run tasks at the same time, and commit what they finish."""
-        plan_run.signals.stop_all()
-        plan_run.signals.start()
-        profile = plan_run.resources.profile(session)
-        run = run_tasks(session, task, len(task.groups), group=self._job.id, environment=environment, profile=profile)
-        wait(run, self._lease, monitor.poll, plan_run.signals.stop)
-        plan_run.signals.stop()
-        try:
-            run.results()
-        except TaskError:
-            monitor.poll(last=True)  # commits what is finished
-            raise
-        monitor.poll(last=True)
 
     def _commit(self, plan_run: PlanRun, committer: BackfillCommitter, units: list[FinishedUnit]) -> None:
         """Commit fragments whose files are written."""

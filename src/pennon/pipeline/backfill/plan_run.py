@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pennon.columns.plan import ColumnPlan, WorkUnit
+from pennon.columns.plan import ColumnPlan
 from pennon.functions.envelope import read_envelope
 from pennon.functions.error_policy import ErrorPolicy
 from pennon.pipeline.cluster.resources import TaskResources
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pennon.pipeline.backfill.checkpoints import Checkpoints
     from pennon.pipeline.backfill.commits import BackfillCommitter
     from pennon.pipeline.backfill.task import BackfillTask
+    from pennon.pipeline.backfill.work_queue import WorkQueue
     from pennon.pipeline.run_signals import RunSignals
 
 
@@ -31,6 +32,7 @@ class PlanRun:
     open_committer: Callable[[], BackfillCommitter]
     task: BackfillTask
     signals: RunSignals
+    queue: WorkQueue
     committed: int = 0
     commits: int = 0
 
@@ -49,21 +51,3 @@ class PlanRun:
         """The resources that the function declares for each task."""
         function = self.task.work.function
         return TaskResources() if function is None else TaskResources.of([read_envelope(function).options])
-
-
-def group_units(units: tuple[WorkUnit, ...], count: int, most_rows: int | None) -> tuple[tuple[WorkUnit, ...], ...]:
-    """Divide fragments among tasks of about equal size; with ``most_rows``, no task has more rows.
-
-    Fragments are not divided, so a single one may have more.
-    """
-    groups: list[list[WorkUnit]] = [[] for _ in range(min(count, len(units)))]
-    loads = [0] * len(groups)
-    for unit in sorted(units, key=lambda unit: unit.count, reverse=True):
-        lightest = loads.index(min(loads))
-        if most_rows is not None and loads[lightest] and loads[lightest] + unit.count > most_rows:
-            lightest = len(groups)
-            groups.append([])
-            loads.append(0)
-        groups[lightest].append(unit)
-        loads[lightest] += unit.count
-    return tuple(tuple(sorted(group, key=lambda unit: unit.fragment_id)) for group in groups)

@@ -75,10 +75,14 @@ class _LoadedPart:
 
 
 class Results:
-    """The results of a fragment: those that its checkpoints hold, and new ones."""
+    """The results of a fragment: those that its checkpoints hold, and new ones.
 
-    def __init__(self, fragment: FragmentBackfill) -> None:
+    With ``saves_all``, all new results are saved; otherwise only those that cost more than a checkpoint does.
+    """
+
+    def __init__(self, fragment: FragmentBackfill, *, saves_all: bool = False) -> None:
         self._fragment = fragment
+        self._saves_all = saves_all
         unit = fragment.unit
         self._todo = mask_of(unit.todo, unit.rows)
         self.failed = np.zeros(unit.rows, dtype=np.bool_)
@@ -86,14 +90,19 @@ class Results:
         #: The parts of earlier runs, in row order, and for each row the index of the part that has it.
         self._parts: list[_LoadedPart] = []
         self._part_of = np.full(unit.rows, _NO_PART, dtype=np.int32)
+        first, last = unit.todo[0][0], unit.todo[-1][1]
         for part in sorted(fragment.checkpoints.parts(unit.input_signature), key=lambda part: part.start):
-            self._add_part(part)
+            if part.start < last and part.stop > first:
+                self._add_part(part)
         #: The rows that are still to be computed.
         self.missing = self._todo & (self._part_of == _NO_PART)
         self._fresh: list[ComputedRows] = []
         self._pending: list[ComputedRows] = []
         self._pending_rows = self._pending_bytes = 0
         self._at_risk = 0.0
+        #: How many checkpoints were worth their cost, and whether results were not saved because theirs was not.
+        self.worthy_checkpoints = 0
+        self.has_unsaved = False
 
     def _add_part(self, part: CheckpointFile) -> None:
         """Record which rows a part has; their values may be many megabytes, and are read again when they are merged."""
@@ -122,16 +131,24 @@ class Results:
         is_worth_it = self._at_risk >= max(limits.checkpoint_seconds, write_cost)
         has_enough_rows = self._pending_rows >= limits.least_checkpoint_rows
         if (is_worth_it and has_enough_rows) or self._pending_rows >= limits.most_checkpoint_rows:
-            self._save_pending()
-            self._reset_pending()
+            self.worthy_checkpoints += is_worth_it
+            self.save()
         elif self._pending_bytes > limits.batch_bytes:
-            self._reset_pending()
+            if self._saves_all:
+                self.save()
+            else:
+                self.has_unsaved = True
+                self._reset_pending()
 
-    def _save_pending(self) -> None:
+    def save(self) -> None:
+        """Save the results that no checkpoint has yet."""
+        if not self._pending:
+            return
         whole = pa.Table.from_batches([computed.to_checkpoint() for computed in self._pending])
         for batch in whole.combine_chunks().to_batches():
             failed = batch.num_rows - batch.column(ERROR_TYPE).null_count
             self._fragment.checkpoints.save(self._fragment.unit.input_signature, batch, failed)
+        self._reset_pending()
 
     def _reset_pending(self) -> None:
         self._pending = []
@@ -147,6 +164,10 @@ class Results:
         self.failed[offset] = True
         if len(self.errors) < _MOST_ERRORS:
             self.errors.append((offset, kind, message, attempt))
+
+    def discard(self) -> None:
+        """Forget new results; the column file is written from their parts."""
+        self._fresh = []
 
     def without_reading(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Return the columns of rows that need not be read: results from checkpoints, and nulls."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pennon.core.identifiers import Identifier
     from pennon.core.settings import Settings
     from pennon.pipeline.cluster.session import Session
-    from pennon.pipeline.cluster.tasks import TaskRun
+    from pennon.pipeline.cluster.tasks import TaskRun, TaskRuns
     from pennon.pipeline.worker.lease import Lease
     from pennon.pipeline.worker.worker_services import WorkerServices
 
@@ -101,7 +101,7 @@ def task_count(session: Session, requested: int | None) -> int:
     return cores if session.cluster.is_local else _TASKS_PER_CORE * cores
 
 
-def wait(run: TaskRun[Any], lease: Lease, poll: Callable[[], None], stop: Callable[[], None]) -> None:
+def wait(run: TaskRun[Any] | TaskRuns[Any], lease: Lease, poll: Callable[[], None], stop: Callable[[], None]) -> None:
     """Wait until tasks have ended, and poll their progress; stop and cancel them when the job must stop or fails."""
     try:
         pause, report_at = _FIRST_POLL_SECONDS, time.monotonic() + _WAITING_SECONDS

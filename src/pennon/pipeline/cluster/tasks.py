@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -142,6 +143,40 @@ class TaskRun(Generic[Answer]):
                     raise
             _replace_daemon(self._session)
         return []
+
+
+class TaskRuns(Generic[Answer]):
+    """Runs of tasks on a cluster, as one: more of them may be started while others still run."""
+
+    def __init__(self) -> None:
+        self._runs: list[TaskRun[Answer]] = []
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self._runs[0].cluster
+
+    def add(self, run: TaskRun[Answer]) -> None:
+        """Add a run."""
+        self._runs.append(run)
+
+    def has_started(self) -> bool:
+        """Return whether a task of the first run has started."""
+        return self._runs[0].has_started()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all tasks have ended, and return whether they did before the timeout."""
+        until = time.monotonic() + timeout
+        return all(run.wait(max(until - time.monotonic(), 0.0)) for run in self._runs)
+
+    def cancel(self) -> None:
+        """Cancel all tasks, and wait until Spark has ended them."""
+        for run in self._runs:
+            run.cancel()
+
+    def results(self) -> list[Answer]:
+        """Wait, and return the answers in the order of the tasks; raise the first error that ended them."""
+        return [answer for run in self._runs for answer in run.results()]
 
 
 def run_tasks(

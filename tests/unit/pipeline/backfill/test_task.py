@@ -44,7 +44,7 @@ class Scene:
         self.unit = WorkUnit(0, ROWS, ((0, ROWS),), ROWS, False, False, "a" * 40, "b" * 40, 8 * ROWS)
         work = ColumnWork(("id",), (TargetColumn("y", "y", ""),), function)
         source = Snapshot(location, {}, "", self.version)
-        task = BackfillTask(source, work, BatchLimits(), "checkpoints", ((self.unit,),))
+        task = BackfillTask(source, work, BatchLimits(), "checkpoints", (self.unit,))
         self.task: BackfillTask = pickle.loads(pickle.dumps(task))  # noqa: S301 (as Spark sends it to an executor)
         self.signals = self.task.signals(self.files)
         self.checkpoints = Checkpoints(self.files, "checkpoints")
