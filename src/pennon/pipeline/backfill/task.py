@@ -88,7 +88,11 @@ class BackfillTask:
         from pennon.pipeline.function_execution import has_crashed_before, open_compute
 
         reset_peak_memory()
-        dataset, queue = self.source.open(), self.queue(files)
+        queue, is_retry = self.queue(files), has_crashed_before()
+        if number >= self.share and not is_retry and not queue.state().open:
+            queue.end(number)  # others were faster, and loading the function may take long
+            return
+        dataset = self.source.open()
         batch_sizer = BatchSizer(self.limits, *self._call_rows())
         division = Division(queue, self.most_tasks)
         # Work is claimed only when the function is loaded: others would wait for it.
@@ -99,7 +103,7 @@ class BackfillTask:
                 signals.check()
                 return compute(batch)
 
-            for work in queue.claim(number, self.share, self.most_rows, is_retry=has_crashed_before()):
+            for work in queue.claim(number, self.share, self.most_rows, is_retry=is_retry):
                 fragment = FragmentBackfill(
                     dataset, work.unit, self._inputs(), list(self.work.targets), self.limits, checkpoints,
                     compute_if_open, batch_sizer, division if work.is_whole else None,

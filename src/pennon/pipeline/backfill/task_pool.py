@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from pennon.pipeline.cluster.session import Session
     from pennon.pipeline.environments.environment import DeployedEnvironment
     from pennon.pipeline.worker.lease import Lease
+
+
+#: The queue is listed again after this many times what the last listing took, which is long on an object store.
+_QUIET = 20
 
 
 class TaskPool:
@@ -43,6 +48,7 @@ class TaskPool:
             most_rows=spec.get("task_size"),
         )
         self._started = 0
+        self._quiet_until = 0.0
         self._runs: TaskRuns[object] = TaskRuns()
 
     def run(self) -> None:
@@ -72,11 +78,14 @@ class TaskPool:
 
     def _poll(self) -> None:
         self._monitor.poll()
-        self._start()
+        if time.monotonic() > self._quiet_until:
+            self._start()
 
     def _start(self) -> bool:
         """Start tasks if there is work for them, and return whether there was."""
+        began = time.monotonic()
         state = self._plan_run.queue.state()
+        self._quiet_until = began + _QUIET * (time.monotonic() - began)
         count = min(self._most - (self._started - state.ended_tasks), len(state.open))
         if count < 1:
             return False

@@ -80,6 +80,8 @@ class WorkQueue:
         largest_first = sorted(units, key=lambda unit: unit.count, reverse=True)
         self._fragments = [QueuedWork(str(unit.fragment_id), unit) for unit in largest_first]
         self._divisions: dict[str, _Division] = {}
+        #: The fragments that this task has not come to yet, of those that it begins with.
+        self._share: list[QueuedWork] = []
 
     def state(self) -> QueueState:
         """List what is open and what is claimed."""
@@ -111,12 +113,18 @@ class WorkQueue:
             if self._put_claim(work, task, is_retry=is_retry):
                 rows += work.unit.count
                 yield work
+        self.end(task)
+
+    def end(self, task: int) -> None:
+        """Record that a task claims nothing more."""
         self._files.replace(self._path(_ENDED, str(task)), b"")
 
     def _offers(self, task: int, share: int, *, is_retry: bool) -> Iterator[QueuedWork]:
         """Return what a task may claim: first its share of the fragments, and then the largest work that is open."""
         if task < share and not is_retry:
-            yield from self._fragments[task::share]
+            self._share = self._fragments[task::share]
+        while self._share:
+            yield self._share.pop(0)
         tried: set[str] = set()
         while True:
             state = self.state()
@@ -136,6 +144,9 @@ class WorkQueue:
 
     def tasks_for_one(self, most: int) -> int:
         """Return among how many tasks a fragment may be divided, if ``most`` may run at once; 1 if none is idle."""
+        # Most of the time this is so, and takes no listing.
+        if self._share and self._files.stat(self._path(_CLAIM, self._share[0].name)) is None:
+            return 1
         state = self.state()
         return 1 if state.open else -(-most // max(len(state.claimed), 1))
 

@@ -195,14 +195,14 @@ def test_a_range_whose_task_died_is_computed_by_its_next_attempt(
     assert scene.checkpoints.receipt_names() == set()
     (lost,) = task.queue(scene.files).state().claimed
     assert lost.name == dies_at
-    monkeypatch.setattr("pennon.pipeline.function_execution.has_crashed_before", attempts([False, True]))
+    monkeypatch.setattr("pennon.pipeline.function_execution.has_crashed_before", attempts([True, False]))
     assert task(0)["failure"] is None
     assert sorted(map(int, calls.read_text().split())) == list(range(ROWS))
     assert scene.checkpoints.receipt_names() != set()
 
 
 def attempts(answers: list[bool]) -> Callable[[], bool]:
-    """Return a function that says whether the task has crashed before: first for the sandbox, then for the claims."""
+    """Return a function that says whether the task has crashed before: first for its claims, then for the sandbox."""
     left = iter(answers)
     return lambda: next(left)
 
