@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,11 @@ BOLTS_OF = {3: ("kill_worker",), 10: ("kill_java",)}
 def test_a_backfill_ends_as_without_faults(stormy: Lake, tmp_path: Path, seed: int) -> None:
     bolts = BOLTS_OF.get(seed, ())
     run_storm(stormy, forecast(seed, gusts=1 - len(bolts), bolts=bolts), tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_a_backfill_of_one_fragment_ends_as_without_faults(stormy: Lake, tmp_path: Path, seed: int) -> None:
+    run_storm(stormy, replace(forecast(seed, gusts=1, bolts=()), fragments=1, rows=600), tmp_path)
 
 
 @pytest.mark.long
