@@ -19,7 +19,8 @@ from tests.integration.data.tables import STREAM, DataTable, rows, stream_of
 from tests.support.rest import RestClient
 from tests.support.server import PennonProcess
 
-EXAMPLES = 30
+#: How many requests are made up for an operation: in every run, and in the long version.
+FEW, MANY = 10, 60
 CHECKS = [
     "not_a_server_error",
     "status_code_conformance",
@@ -228,12 +229,15 @@ def document(server: RestClient) -> Any:
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.id)
-def test_every_answer_is_one_that_the_document_describes(server: RestClient, document: Any, row: Operation) -> None:
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_every_answer_is_one_that_the_document_describes(
+    server: RestClient, document: Any, row: Operation, examples: int
+) -> None:
     operation = document.find_operation_by_id(row.id)
     wanted, unwanted = (operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
 
     @settings(
-        max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(case=st.one_of(wanted, wanted, wanted, wanted, unwanted))
     def attempt(case: Any) -> None:
