@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from tests.support.rest import RestClient
 from tests.support.spark import QUICK_JAVA
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.conftest import StartPennon
 
 
@@ -37,9 +40,18 @@ def assert_gone(url: str) -> None:
         httpx.get(f"{url}/healthz", trust_env=False)
 
 
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a program that still runs when a test fails; leaving the context of the program would wait for it."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 def test_it_walks_through_and_is_kept_until_it_is_interrupted(tmp_path: Path, start_pennon: StartPennon) -> None:
     command = [sys.executable, "-m", "pennon.cli.main", "demo", str(tmp_path / "lake"), "--keep"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, killed_at_the_end(process):
         assert process.stdout is not None
         said = ""
         for line in process.stdout:
