@@ -36,6 +36,8 @@ _SLOW_CALLS = 50  # of a fragment
 _SMALL_ROWS = 1_000
 _SMALL_ROUNDS = 10
 _NEVER = 1e9
+#: Maintenance would merge the fragments that the cases are about.
+_SERVER = {"PENNON_SPARK_PRESTART": "true", "PENNON_MAINTENANCE_ENABLED": "false"}
 MANY = "20 fragments"
 _LARGE_ROWS = 1_000_000
 _ALIKE = 1.02  # sizes of the same content
@@ -81,7 +83,7 @@ class Bench:
 
     def __enter__(self) -> Bench:
         with contextlib.ExitStack() as stack:
-            self._server = start(PENNON, self._folder, {"PENNON_SPARK_PRESTART": "true"})
+            self._server = start(PENNON, self._folder, _SERVER)
             stack.callback(self._server.stop)
             stack.callback(Family(self._server).resume)
             self._loop = stack.enter_context(Loop())

@@ -49,8 +49,8 @@ def parse_options(
 def await_spark(server: Server) -> None:
     """Wait until the server's worker has started Spark."""
     deadline = time.monotonic() + _WARM_SECONDS
-    while "Spark is warm" not in server.log.read_text(errors="replace"):
+    while "Spark has started" not in server.log.read_text(errors="replace"):
         server.check()
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"Spark was not warm within {_WARM_SECONDS:.0f} s:\n{server.last_words()}")
+            raise BenchmarkError(f"Spark had not started within {_WARM_SECONDS:.0f} s:\n{server.last_words()}")
         time.sleep(0.1)
