@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _GAP_BYTES = 1024 * 1024
 _GAP_ROWS = 4096
 _EXPRESSION = "computed"
-#: A fragment is divided only if computing the rest would take one task longer than this. The start of another task,
-#: and reading the results again to write the column file, take about 0.1 s.
+#: A fragment is divided only if computing the rest would take one task longer than this: the start of another task, and
+#: reading the results again for the column file, take time too. An estimate, not measured.
 _LEAST_SECONDS = 0.3
 
 
