@@ -31,6 +31,7 @@ TO_SCHEMA_13 = (
         for table in ("tables", "versions", "namespaces", "keys")
         for event in ("inserted", "updated", "deleted")
     ),
+    "DROP TABLE unflushed_files",
     "DROP TABLE changes",
     "DROP TABLE change_horizon",
     *(
