@@ -180,7 +180,7 @@ def page(
         states: The states to return.
         table: The table to return jobs of.
         kinds: The kinds to return.
-        exclude_automatic: Whether to leave out automatic maintenance, of which a busy catalog has thousands of jobs.
+        exclude_automatic: Whether to leave out automatic maintenance: a busy catalog has thousands of such jobs.
     """
     key = key_of(scope)
     low, high = child_key_range(key)

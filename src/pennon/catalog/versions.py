@@ -128,7 +128,7 @@ def insert(connection: Connection, version: Version) -> bool:
 
 
 def set_statistics(connection: Connection, version: Version, statistics: Statistics) -> None:
-    """Record the statistics of a version of which they were unknown."""
+    """Record the statistics of a version that was recorded without them."""
     connection.run(
         "UPDATE versions SET fragments = ?, small_fragments = ?, row_count = ?, deleted_rows = ?, data_bytes = ?, "
         "indices = ?, unindexed_rows = ?, stale_since = ?, has_auto_cleanup = ? "

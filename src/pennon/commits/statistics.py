@@ -105,7 +105,7 @@ def _unindexed_rows(fragments: Fragments, indices: Sequence[Any]) -> int:
 
 
 def _covered_fragments(indices: Sequence[Any]) -> set[frozenset[int]]:
-    """Return the fragments that each index covers; an index of which they are unknown seems complete."""
+    """Return the fragments that each index covers; an index counts as complete if they are unknown."""
     segments: dict[str, list[frozenset[int] | None]] = {}
     left = _MOST_INDEXED
     for index in indices:

@@ -60,7 +60,7 @@ def blocked_fragments(dataset: LanceDataset, states: Sequence[IndexState], folds
 
 
 def _with_stale_entries(dataset: LanceDataset, states: Sequence[IndexState], folds: Folds) -> frozenset[int]:
-    """Return the fragments with deleted rows of which a vector index may still have entries."""
+    """Return the fragments whose deleted rows may still have entries in a vector index."""
     current = deletion_files(dataset) if dataset.has_stable_row_ids else {}
     return frozenset(
         fragment

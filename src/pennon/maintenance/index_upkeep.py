@@ -1,4 +1,4 @@
-"""Index upkeep: which segments of which indexes to merge with the rows outside of them, and which to train again.
+"""Index upkeep: which index segments to merge with the rows outside of the index, and which indexes to train again.
 
 The segments of an index are merged geometrically: new rows are merged with the newest segments as long as these are not
 much larger, so a large index is not rewritten for every handful of rows, and the number of segments stays small.
@@ -56,7 +56,7 @@ class IndexState:
     segments: tuple[tuple[str, frozenset[int], int], ...]
     unindexed_rows: int
     unindexed_fragments: tuple[int, ...]
-    #: Those of them that may have rows of which a segment has old values.
+    #: Those among them whose rows may have old values in a segment.
     changed_fragments: frozenset[int] = frozenset()
 
     @property
@@ -217,7 +217,7 @@ def stale_entries(dataset: LanceDataset, state: IndexState) -> int:
 def _plan_index(
     dataset: LanceDataset, state: IndexState, policy: MaintenancePolicy, fold: int, *, reads_vectors: bool
 ) -> IndexTask | None:
-    """Return what to do with one index, of which the newest ``fold`` segments must lose the entries of deleted rows."""
+    """Return what to do with one index; its newest ``fold`` segments must lose the entries of deleted rows."""
     sizes = [rows for _, _, rows in state.segments]
     retraining = _retraining_reason(dataset, state, reads_vectors=reads_vectors) if state.is_vector else None
     if retraining is not None:

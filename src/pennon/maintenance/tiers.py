@@ -1,7 +1,7 @@
 """Which fragments to merge: chosen by size tiers, so that a row is rewritten a logarithmic number of times.
 
-A fragment below half of the target size is small. Small fragments are sorted into tiers, each of which spans a factor
-of ``max_small_fragments`` in size. A tier with that many fragments is merged into fragments of the next tiers. So a
+A fragment below half of the target size is small. Small fragments are sorted into tiers; a tier spans a factor of
+``max_small_fragments`` in size. A tier with that many fragments is merged into fragments of the next tiers. So a
 table keeps fewer than ``max_small_fragments`` small fragments in each tier, and a row moves up one tier each time it is
 rewritten. The lowest tier has no lower bound: fragments this small cost more to open than to rewrite.
 """

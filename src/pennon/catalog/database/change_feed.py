@@ -22,7 +22,7 @@ logger = logging.getLogger("pennon.catalog")
 #: A query takes less than a millisecond. After this time, requests go on without the cache.
 _QUERY_SECONDS = 5.0
 _RECONNECT_SECONDS = 0.5
-#: The limit in the query: so many changes empty the cache.
+#: The limit in the query: this number of changes empties the cache.
 _MAX_CHANGES = 10_001
 
 _STATEMENT = b"pennon_changes"

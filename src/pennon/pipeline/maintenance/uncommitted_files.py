@@ -2,7 +2,7 @@
 
 Each group of fragments has three events: "rewritten" with its new files, "committing" in the transaction of a commit,
 with the version, and "committed" afterwards. A worker may die between any two of them. The commit of a compaction makes
-two versions, of which the first only reserves fragment numbers. So a group without the last event was committed if such
+two versions, and the first only reserves fragment numbers. So a group without the last event was committed if such
 a version has its files.
 """
 
