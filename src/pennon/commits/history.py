@@ -139,13 +139,18 @@ class History:
                 lambda c: versions.page(c, table.id, branch, after=after, descending=descending, limit=limit)
             )
 
-        rows = read()
-        if self._removed(table, branch, rows):
-            every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
-            self._withdraw(self._removed(table, branch, every))
+        found: list[Version] = []
+        for _ in range(2):  # twice, because completing a commit may withdraw its version
             rows = read()
-        finished = [self._complete(folder, row) if row.pending else row for row in rows]
-        return [row for row in finished if row is not None]
+            if self._removed(table, branch, rows):
+                every = self._database.read(lambda c: versions.in_range(c, table.id, branch, 0, None))
+                self._withdraw(self._removed(table, branch, every))
+                rows = read()
+            finished = [self._complete(folder, row) if row.pending else row for row in rows]
+            found = [row for row in finished if row is not None]
+            if len(found) == len(rows):
+                break
+        return found
 
     def adopt(self, table: Table, branch: str, number: int) -> Version | None:
         """Record a version that another writer put on storage; None if there is none."""
@@ -273,7 +278,9 @@ class History:
         newest = self._database.cached_read(versions_subject(table.id), versions.latest, table.id, branch)
         if newest is not None and newest.pending:
             newest = self._published_here(newest) or self._recorded(table, branch)
-        if newest is not None and branch != MAIN and self._is_gone(folder, newest):
+        for _ in range(2):  # twice, because a record that is finalized meanwhile is not withdrawn
+            if newest is None or branch == MAIN or not self._is_gone(folder, newest):
+                break
             self._withdraw_branch(table, branch, folder)
             newest = self._recorded(table, branch)
         if not folder.is_local:

@@ -112,7 +112,7 @@ class LocalFileIO:
     def is_link(self, path: str) -> bool:
         parts = path.rstrip("/").split("/")
         above = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-        return any(os.path.islink(f"{self._path}/{each}") for each in above)  # noqa: PTH114
+        return any(os.path.islink(f"{self._path}/{each}".rstrip("/")) for each in above)  # noqa: PTH114
 
     def size(self, path: str) -> int | None:
         try:
