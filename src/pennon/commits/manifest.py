@@ -136,6 +136,7 @@ def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -
     fragment_ids = frozenset(fragments.ids)
     _check_counts(parsed, fragments)
     schema = _schema_of(tuple(parsed.fields))
+    index_folders = _index_folders(indices)  # checks the names of indices, which are used after it
     statistics = measure_fragments(fragments, indices, config)
     if statistics.data_bytes > _HIGHEST:
         raise InvalidManifestError("its data files have 2^63 bytes or more")
@@ -158,7 +159,7 @@ def _manifest(parsed: Any, operation: str | None, indices: Sequence[Any] = ()) -
             for number, file in fragments.deletions.items()
             if not file.HasField("base_id")
         ),
-        index_folders=_index_folders(indices),
+        index_folders=index_folders,
         vector_segments=vector_segments(indices),
         statistics=statistics,
         auto_cleanup=config,

@@ -126,6 +126,13 @@ class TestDamage:
         with pytest.raises(InvalidManifestError, match="transaction is cut off"):
             parse_manifest(bytes(content))
 
+    def test_the_name_of_an_index_must_be_text(self, tmp_path: Path) -> None:
+        dataset = lance.write_dataset(pa.table({"n": [1, 2, 3]}), tmp_path / "indexed")
+        dataset.create_scalar_index("n", "BTREE", name="by_number")
+        content = content_of(dataset, 2).replace(b"by_number", b"by_n\xffmber")
+        with pytest.raises(InvalidManifestError, match="not valid UTF-8"):
+            parse_manifest(content)
+
     def test_a_fragment_tree_is_refused(self, dataset: lance.LanceDataset) -> None:
         content = edit_manifest(content_of(dataset, 1), lambda manifest: setattr(manifest, "fragment_tree", b"x"))
         with pytest.raises(InvalidManifestError, match="fragment tree"):
